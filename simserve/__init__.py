@@ -1,0 +1,3 @@
+"""simserve: a trace-driven discrete-event simulator of LLM serving systems."""
+
+__version__ = "0.1.0"

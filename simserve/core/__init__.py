@@ -1,0 +1,21 @@
+"""The nouns that every layer shares: Request, Batch, Trace, Result."""
+
+from simserve.core.batch import Batch, Chunk, Wait
+from simserve.core.request import Request
+from simserve.core.result import PoolFacts, ReplicaResult, Result, Status, Timeline, TokenGaps
+from simserve.core.trace import Trace, TraceOrigin
+
+__all__ = [
+    "Batch",
+    "Chunk",
+    "PoolFacts",
+    "ReplicaResult",
+    "Request",
+    "Result",
+    "Status",
+    "Timeline",
+    "TokenGaps",
+    "Trace",
+    "TraceOrigin",
+    "Wait",
+]

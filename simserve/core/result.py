@@ -1,0 +1,149 @@
+"""What a simulation leaves behind: columns per request, totals per replica, and nothing per token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+ABSENT = -1
+"""Value of a time stamp that never happened."""
+
+
+class Status(IntEnum):
+    """How a request ended."""
+
+    COMPLETED = 0
+    REFUSED = 1
+    UNFINISHED = 2
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """State of one replica over time: one row per run of equal steps, or per bin once they are many.
+
+    All columns have length m. Counts hold from `start_ns` to `end_ns`.
+    """
+
+    start_ns: Int64
+    end_ns: Int64
+    running: Float64
+    """Requests running (time-weighted mean where rows were merged)."""
+    waiting: Float64
+    kv_used_blocks: Float64
+    prefill_tokens: Float64
+    """Prompt tokens computed in the interval."""
+    decode_tokens: Float64
+    """Output tokens computed in the interval (those of decode steps)."""
+    steps: Float64
+
+
+@dataclass(frozen=True)
+class ReplicaResult:
+    """Totals of one replica."""
+
+    name: str
+    pool: str
+    gpus: int
+    kv_blocks: int
+    """Usable KV blocks."""
+    block_size: int
+    steps: int
+    wakeups: int
+    """Times that the replica's process ran: the cost of the simulation."""
+    busy_ns: int
+    prefill_tokens: int
+    """Prompt tokens computed, recomputed ones included, padding not."""
+    decode_tokens: int
+    recomputed_tokens: int
+    preemptions: int
+    linear_tokens: int
+    """Tokens that went through the model, padding not included (the model FLOPs' n)."""
+    prefill_pairs: int
+    """(query, key) pairs attended by prompt tokens in one layer with full attention."""
+    decode_pairs: int
+    """The same for decode steps: the sum of contexts read."""
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
+class PoolFacts:
+    """Constants of one pool's deployment that utilisation figures need."""
+
+    pool: str
+    replicas: int
+    gpus_per_replica: int
+    gpu: str
+    peak_flops: float
+    """FLOP/s of one GPU at the dtype of the weights (vendor figure, dense)."""
+    hbm_bytes_per_s: float
+    """Bytes/s of one GPU (vendor figure)."""
+    flops_per_token: float
+    """Model FLOPs of one token outside attention scores, one replica, head included."""
+    flops_per_pair: float
+    """Model FLOPs of one (query, key) pair, summed over layers."""
+    weight_bytes: float
+    """Weights that one step must read, all GPUs of a replica together."""
+    kv_bytes_per_token: float
+    """KV of one token, all GPUs of a replica together."""
+    price_per_gpu_hour: float | None = None
+
+
+@dataclass(frozen=True)
+class TokenGaps:
+    """Inter-token latencies of all requests, pooled, as a weighted histogram (bins narrower than 0.5 %)."""
+
+    gap_ns: Float64
+    """Middle of each non-empty bin, ascending."""
+    count: Int64
+    """Gaps in the bin."""
+    sum_ns: int
+    """Exact sum of all gaps."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Outcome of one simulated run. Request columns have length n, in the trace's order; -1 = absent."""
+
+    arrival_ns: Int64
+    """When the request reached the system (a closed loop decides this at run time)."""
+    arrival_order: Int64
+    """Rank of the arrival: 0 for the first."""
+    first_scheduled_ns: Int64
+    first_token_ns: Int64
+    last_token_ns: Int64
+    """Last token shown; for a request of 0 output tokens, the end of its prompt."""
+    prompt_tokens: Int64
+    output_tokens: Int64
+    """Tokens produced (not asked for)."""
+    cached_tokens: Int64
+    """Prompt tokens found in the prefix cache at the first admission."""
+    preemptions: Int64
+    requeued_ns: Int64
+    """Time spent waiting again after preemptions."""
+    replica: Int64
+    status: Int64
+    """`Status` values."""
+    reason: Int64
+    """Index into `reasons` for refused and cut requests, else -1."""
+    reasons: tuple[str, ...]
+    gaps: TokenGaps
+    steady_gaps: TokenGaps
+    """Gaps of the requests whose arrival rank lies in the steady window."""
+    steady_window: tuple[int, int]
+    """Arrival ranks [low, high) that form the steady window."""
+    replicas: tuple[ReplicaResult, ...]
+    pools: tuple[PoolFacts, ...]
+    provenance_ns: dict[str, float]
+    """Simulated busy time by where its latency came from: measured, interpolated, extrapolated, analytic."""
+    end_ns: int
+    """Last event that concerned a request (not the clock: cancelled sleeps outlive it)."""
+    warnings: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.arrival_ns)

@@ -1,0 +1,110 @@
+"""What a model is, for a simulator: heterogeneous layer groups with their shapes.
+
+Field names follow Hugging Face `config.json`. Nothing here knows about GPUs or parallelism.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class GqaAttention:
+    """Multi-head, grouped-query or multi-query attention; optionally bounded to a window or a chunk."""
+
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    span: Literal["full", "window", "chunked"] = "full"
+    span_tokens: int = 0
+    """Tokens of the sliding window, or of the local chunk; 0 for full attention."""
+    q_lora_rank: int = 0
+    """Rank of a factorised query projection (MFA of Step-3); 0 if the projection is one matrix."""
+    qk_norm: bool = False
+    bias: bool = False
+
+
+@dataclass(frozen=True)
+class MlaAttention:
+    """Multi-head latent attention (DeepSeek-V2): one latent of kv_lora_rank + rope per token and layer."""
+
+    num_attention_heads: int
+    q_lora_rank: int
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    index_topk: int = 0
+    """Keys attended per query where a sparse indexer selects them (DeepSeek-V3.2); 0 = all."""
+
+
+@dataclass(frozen=True)
+class LinearAttention:
+    """Attention with a state of constant size instead of a KV cache (one state per sequence)."""
+
+    num_attention_heads: int
+    head_dim: int
+    state_bytes: int
+    params: int
+
+
+@dataclass(frozen=True)
+class DenseFfn:
+    """A dense MLP; `matrices` is 3 for gated (SwiGLU), 2 for the classic pair."""
+
+    intermediate_size: int
+    matrices: int = 3
+
+
+@dataclass(frozen=True)
+class MoeFfn:
+    """Routed experts with optional shared ones."""
+
+    n_routed_experts: int
+    num_experts_per_tok: int
+    moe_intermediate_size: int
+    n_shared_experts: int = 0
+    shared_intermediate_size: int = 0
+    """Intermediate size of all shared experts together; 0 if there are none."""
+    zero_experts: int = 0
+    """Slots of the router that cost nothing (LongCat)."""
+    n_group: int = 1
+    topk_group: int = 1
+    bias: bool = False
+
+
+Attention = GqaAttention | MlaAttention | LinearAttention
+Ffn = DenseFfn | MoeFfn
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """`count` equal layers, each with these attentions and these feed-forward blocks in order.
+
+    Nearly every model has one of each; a LongCat block has two attentions, two dense MLPs and one MoE.
+    """
+
+    count: int
+    attentions: tuple[Attention, ...]
+    ffns: tuple[Ffn, ...]
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model's architecture."""
+
+    name: str
+    hidden_size: int
+    vocab_size: int
+    max_position_embeddings: int
+    layers: tuple[LayerGroup, ...]
+    tie_word_embeddings: bool
+    source: str
+    """Where the figures were read."""
+    num_nextn_predict_layers: int = 0
+
+    @property
+    def num_layers(self) -> int:
+        """Layers, a LongCat block counting once."""
+        return sum(group.count for group in self.layers)

@@ -1,0 +1,63 @@
+"""The contract of a scheduling policy: it holds the queue of one replica and decides each step.
+
+A policy owns its waiting and running requests and the KV pool, and nothing else: it never sees the clock
+beyond `now_ns`, the latency model, or how long an answer will be. It can be driven without an event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from simserve.core import Batch, Request, Wait
+from simserve.registry import Registry
+
+
+class PolicyParams(BaseModel):
+    """Base of every policy's settings: frozen, unknown names refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Policy(Protocol):
+    """Decides what one replica computes next."""
+
+    def add(self, request: Request) -> None:
+        """Put an arriving request in the waiting queue."""
+        ...
+
+    def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
+        """Decide the next step, given that every step decided before has been reported to `update`.
+
+        Mutates only the policy's own state and the requests' scheduling fields. `lane` numbers the
+        microbatch under pipeline parallelism: requests of other lanes are in flight and left alone.
+        """
+        ...
+
+    def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
+        """Book that `batch` ran `steps` times (at most batch.repeats) and that `finished` produced their last token."""
+        ...
+
+
+class PolicyState(Protocol):
+    """What a replica and its routers may read of a policy at a step boundary."""
+
+    @property
+    def running(self) -> int:
+        """Requests that hold KV."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the queue."""
+        ...
+
+    @property
+    def kv_used_blocks(self) -> int:
+        """Blocks held by running requests."""
+        ...
+
+
+POLICIES: Registry[type] = Registry("policy", "simserve.policy")

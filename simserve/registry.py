@@ -1,0 +1,76 @@
+"""Registries: one file, one decorator, and a component can be named in a scenario.
+
+A registry maps names to components of one kind (policies, routers, trace formats ...). A module in
+the kind's own package registers itself with the decorator; importing the package imports its modules.
+A name with a colon (`package.module:Attribute`) is imported instead, so that a user's own component
+needs no edit here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from simserve.errors import ScenarioError, nearest
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Names of the components of one kind."""
+
+    def __init__(self, kind: str, package: str) -> None:
+        """`kind` is the word used in messages, `package` the package whose modules register themselves."""
+        self.kind = kind
+        self._package = package
+        self._items: dict[str, T] = {}
+        self._loaded = False
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorate a component to register it under `name`; a name taken twice is refused."""
+
+        def put(item: T) -> T:
+            if name in self._items:
+                raise ScenarioError(f"{self.kind} {name!r} is registered twice")
+            self._items[name] = item
+            return item
+
+        return put
+
+    def get(self, name: str) -> T:
+        """Return the component called `name`, or named by the dotted path `package.module:Attribute`.
+
+        Raises `ScenarioError` naming what is known and the nearest match.
+        """
+        self._load()
+        if name in self._items:
+            return self._items[name]
+        if ":" in name:
+            return self._import(name)
+        known = ", ".join(sorted(self._items))
+        raise ScenarioError(f"unknown {self.kind} {name!r}{nearest(name, self._items)}; known: {known}")
+
+    def names(self) -> list[str]:
+        """Return the registered names, sorted."""
+        self._load()
+        return sorted(self._items)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        self._loaded = True
+        package = importlib.import_module(self._package)
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{self._package}.{module.name}")
+
+    def _import(self, path: str) -> T:
+        module_name, _, attribute = path.partition(":")
+        try:
+            return getattr(importlib.import_module(module_name), attribute)
+        except (ImportError, AttributeError) as error:
+            raise ScenarioError(f"cannot import {self.kind} {path!r}: {error}") from error
