@@ -1,0 +1,28 @@
+"""What the engine needs to know of each replica: the parts, already built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simserve.latency.base import StepLatency
+from simserve.policy.base import Policy
+
+
+@dataclass(frozen=True)
+class ReplicaSpec:
+    """One replica, wired: whatever steps together (a TP group, with its pipeline stages)."""
+
+    name: str
+    pool: str
+    gpus: int
+    policy: Policy
+    """A fresh policy of its own."""
+    latency: StepLatency
+    """May be shared with equal replicas."""
+    kv_blocks: int
+    """Usable blocks."""
+    block_size: int
+    max_model_len: int
+    """Longest sequence (prompt and output) that the replica accepts; must fit in kv_blocks."""
+    limit_reason: str
+    """Why max_model_len is what it is, in words, for refused requests."""
