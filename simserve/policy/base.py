@@ -37,7 +37,7 @@ class Policy(Protocol):
         ...
 
     def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
-        """Book that `batch` ran `steps` times (at most batch.repeats) and that `finished` produced their last token."""
+        """Book that `batch` ran `steps` times (at most batch.repeats) and whose last token came out of it."""
         ...
 
 

@@ -1,0 +1,5 @@
+"""KV cache accounting."""
+
+from simserve.kv.pool import BlockPool, blocks_for
+
+__all__ = ["BlockPool", "blocks_for"]

@@ -1,0 +1,39 @@
+"""A pool of equal KV blocks, counted and not named: what paged attention needs without prefix caching."""
+
+from __future__ import annotations
+
+from simserve.errors import InvariantError
+
+
+def blocks_for(tokens: int, block_size: int) -> int:
+    """Return the blocks that hold `tokens` tokens of one sequence."""
+    return -(-tokens // block_size)
+
+
+class BlockPool:
+    """Free blocks of one replica; `free + used == total` always."""
+
+    __slots__ = ("block_size", "free", "total")
+
+    def __init__(self, total: int, block_size: int) -> None:
+        """`total` usable blocks of `block_size` tokens."""
+        self.total = total
+        self.block_size = block_size
+        self.free = total
+
+    @property
+    def used(self) -> int:
+        """Blocks held by requests."""
+        return self.total - self.free
+
+    def take(self, blocks: int) -> None:
+        """Hold `blocks` more; raises InvariantError if they are not free."""
+        if blocks > self.free:
+            raise InvariantError(f"took {blocks} KV blocks of {self.free} free")
+        self.free -= blocks
+
+    def give(self, blocks: int) -> None:
+        """Return `blocks`; raises InvariantError if more come back than went out."""
+        self.free += blocks
+        if self.free > self.total:
+            raise InvariantError(f"{self.free} KV blocks free of {self.total}")

@@ -1,0 +1,1 @@
+"""Scheduling policies: one file each, found by name (see `base`)."""

@@ -1,0 +1,6 @@
+"""The scheduler of vLLM V1, by version (domain rules read in vLLM 0.15.1, 0.19.0 and 0.33.0)."""
+
+from simserve.policy.vllm.params import VllmParams
+from simserve.policy.vllm.scheduler import VllmPolicy
+
+__all__ = ["VllmParams", "VllmPolicy"]

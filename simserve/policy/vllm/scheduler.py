@@ -1,0 +1,187 @@
+"""The scheduling step of vLLM V1: one token budget, running requests first, then the waiting queue.
+
+Follows the scheduler of vLLM 0.33.0 (and 0.19.0, 0.15.1 where `version` says so): there are no phases, a
+request is given as many of its known but uncomputed tokens as the budget allows; KV is allocated for just
+those tokens; when blocks run out the last running request is preempted and later recomputed; nobody is
+admitted in a step that preempted. A step in which nothing but decoding happens costs O(1) here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from simserve.core import Batch, Chunk, Request, Wait
+from simserve.kv import BlockPool, blocks_for
+from simserve.policy.base import POLICIES
+from simserve.policy.decodes import FOREVER, DecodeGroup
+from simserve.policy.vllm.params import VllmParams
+from simserve.policy.vllm.queue import FcfsQueue, PriorityQueue, WaitingQueue
+from simserve.policy.vllm.walk import RunningWalk
+
+
+@POLICIES.register("vllm")
+class VllmPolicy:
+    """Continuous batching with a unified token budget, chunked prefill and preemption by recompute."""
+
+    Params = VllmParams
+
+    def __init__(
+        self, params: VllmParams, *, kv_blocks: int, block_size: int, max_model_len: int, lanes: int = 1
+    ) -> None:
+        """`kv_blocks` usable blocks (the null block not counted); `lanes` microbatches in flight (PP)."""
+        self.params = params
+        self.pool = BlockPool(kv_blocks, block_size)
+        self.max_model_len = max_model_len
+        self.queue: WaitingQueue = FcfsQueue() if params.policy == "fcfs" else PriorityQueue()
+        self.run_list: dict[int, Request] = {}
+        """Running requests by id, in vLLM's order: that of admission."""
+        self.partial: dict[int, Request] = {}
+        """Those of them whose known tokens are not all computed or in flight, in the same order."""
+        self.groups = [DecodeGroup(block_size) for _ in range(lanes)]
+        self.lane_of: dict[int, int] = {}
+        """Lane of each decoding request; kept only when there are several lanes."""
+        self._block_size = block_size
+        self._gate = params.scheduler_reserve_full_isl and params.version != "0.15"
+        self._watermark_blocks = int(params.watermark * (kv_blocks + 1))
+
+    @property
+    def running(self) -> int:
+        """Requests that hold KV."""
+        return len(self.run_list)
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the queue."""
+        return len(self.queue)
+
+    @property
+    def kv_used_blocks(self) -> int:
+        """Blocks held by running requests."""
+        return self.pool.used
+
+    def add(self, request: Request) -> None:
+        """Queue a request."""
+        self.queue.add(request)
+
+    def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
+        """Decide one step (see the module's note)."""
+        group = self.groups[lane]
+        chunks: list[Chunk] = []
+        preempted: list[Request] = []
+        stalled: list[Request] = []
+        budget = self.params.max_num_batched_tokens
+        if self._plain_decodes(group, budget):
+            self.pool.take(group.blocks_next())
+            budget -= group.size
+        else:
+            walk = RunningWalk(self, lane)
+            budget, chunks, preempted, stalled = walk.run()
+        decodes, context = group.size, group.context + group.size
+        admitted: list[Request] = []
+        if self.queue and not preempted:
+            admitted = self._admit(budget, chunks)
+        if not decodes and not chunks:
+            return Wait()
+        batch = Batch(decodes, context, chunks, admitted, preempted, stalled)
+        if not chunks and not preempted and not stalled:
+            batch.repeats = 1 + self._steps_until_shortage(group)
+            batch.sealed = bool(self.queue) or len(self.run_list) >= self.params.max_num_seqs
+        return batch
+
+    def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
+        """Let decodes gain tokens, completed prompts join them, finished requests leave."""
+        group = self.groups[lane]
+        if steps > 1:
+            first = group.blocks_next()
+            self.pool.take(group.blocks_within(steps) - first)
+        group.advance(steps)
+        for request in batch.stalled:
+            group.join(request)
+        for chunk in batch.chunks:
+            if chunk.last and chunk.request.id in self.run_list:
+                self._join(chunk.request, lane)
+        for request in finished:
+            self._release(request)
+
+    # -- running requests ------------------------------------------------------------------------------
+
+    def _plain_decodes(self, group: DecodeGroup, budget: int) -> bool:
+        """Return True if every running request just decodes one token: no cuts, no shortage."""
+        return not self.partial and group.size <= budget and group.blocks_next() <= self.pool.free
+
+    def _steps_until_shortage(self, group: DecodeGroup) -> int:
+        """Return the further steps for which blocks suffice, those of the step just decided being taken."""
+        if not group.size:
+            return FOREVER
+        return group.steps_within(self.pool.free + group.blocks_next()) - 1
+
+    def _join(self, request: Request, lane: int) -> None:
+        self.groups[lane].join(request)
+        if len(self.groups) > 1:
+            self.lane_of[request.id] = lane
+
+    def _release(self, request: Request) -> None:
+        """Free what a finished request holds."""
+        self.detach(request)
+        self.run_list.pop(request.id, None)
+
+    def detach(self, request: Request) -> None:
+        """Take a request off its group or the partial prompts, and give back its blocks."""
+        if request.decoding:
+            self.groups[self.lane_of.pop(request.id, 0)].leave(request)
+            request.known = request.computed + 1
+        else:
+            self.partial.pop(request.id, None)
+        self.pool.give(blocks_for(request.computed, self._block_size))
+
+    def preempt(self, request: Request) -> None:
+        """Free a running request's blocks and return it to the queue; it will be recomputed."""
+        self.detach(request)
+        del self.run_list[request.id]
+        request.computed = 0
+        self.queue.put_back(request)
+
+    # -- waiting requests ------------------------------------------------------------------------------
+
+    def _admit(self, budget: int, chunks: list[Chunk]) -> list[Request]:
+        """Admit from the head of the queue until the budget, the slots or the blocks run out."""
+        params = self.params
+        queue, pool = self.queue, self.pool
+        admitted: list[Request] = []
+        while queue and budget > 0 and len(self.run_list) < params.max_num_seqs:
+            request = queue.head()
+            tokens = request.known
+            threshold = self.prefill_threshold()
+            if 0 < threshold < tokens:
+                tokens = threshold
+            if tokens > budget:
+                if not params.enable_chunked_prefill:
+                    break
+                tokens = budget
+            held_free = self._watermark_blocks if self.run_list else 0
+            must_fit = request.known if self._gate else tokens
+            if blocks_for(must_fit, self._block_size) > pool.free - held_free:
+                break
+            queue.pop()
+            pool.take(blocks_for(tokens, self._block_size))
+            budget -= tokens
+            self.run_list[request.id] = request
+            admitted.append(request)
+            chunks.append(self.schedule_chunk(request, tokens))
+        return admitted
+
+    def prefill_threshold(self) -> int:
+        """Return the most prompt tokens of one request in this step (0 = no limit)."""
+        threshold = self.params.long_prefill_token_threshold
+        alone = len(self.run_list) + len(self.queue) <= 1
+        return 0 if self.params.version == "0.33" and alone else threshold
+
+    def schedule_chunk(self, request: Request, tokens: int) -> Chunk:
+        """Count `tokens` prompt tokens as computed, as the engine does when it schedules them."""
+        chunk = Chunk(request, tokens, request.computed, request.computed + tokens == request.known)
+        request.computed += tokens
+        if chunk.last:
+            self.partial.pop(request.id, None)
+        else:
+            self.partial[request.id] = request
+        return chunk

@@ -1,0 +1,122 @@
+"""The running list of vLLM, one request after the other: the steps in which order matters.
+
+Used when a prompt is in progress, the budget binds, or blocks run out; costs O(running requests).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simserve.core import Chunk, Request
+from simserve.kv import blocks_for
+from simserve.policy.vllm.queue import priority_key
+
+if TYPE_CHECKING:
+    from simserve.policy.vllm.scheduler import VllmPolicy
+
+
+class RunningWalk:
+    """Gives each running request its tokens in order, preempting from the end when blocks run out."""
+
+    def __init__(self, policy: VllmPolicy, lane: int) -> None:
+        """Start from all running requests of `policy`; those of other lanes are in flight."""
+        self.policy = policy
+        self.lane = lane
+        self.order = list(policy.run_list.values())
+        self.budget = policy.params.max_num_batched_tokens
+        self.given: dict[int, int] = {}
+        """Tokens given in this step, by request id."""
+        self.preempted: list[Request] = []
+
+    def run(self) -> tuple[int, list[Chunk], list[Request], list[Request]]:
+        """Return the budget left, the prompt chunks, the preempted and the stalled requests.
+
+        Blocks are taken from the pool, preempted requests are back in the queue, and stalled ones are out of
+        their group until the step is booked.
+        """
+        policy = self.policy
+        position = 0
+        while position < len(self.order) and self.budget > 0:
+            request = self.order[position]
+            tokens = self._wanted(request)
+            if not tokens or self._make_room(request, tokens):
+                if tokens:
+                    self.given[request.id] = tokens
+                    self.budget -= tokens
+                position = self._position_after(request, position)
+            elif policy.params.policy == "fcfs" or policy.params.version != "0.33":
+                break
+        stalled = self._stall_the_rest()
+        chunks = [
+            policy.schedule_chunk(request, self.given[request.id])
+            for request in self.order
+            if request.id in self.given and not request.decoding
+        ]
+        return self.budget, chunks, self.preempted, stalled
+
+    def _wanted(self, request: Request) -> int:
+        """Return the tokens that the request can use now, within threshold and budget."""
+        policy = self.policy
+        if request.decoding:
+            return 1 if policy.lane_of.get(request.id, 0) == self.lane else 0
+        if request.id not in policy.partial:
+            return 0  # its last chunk is in flight in another lane
+        tokens = request.known - request.computed
+        threshold = policy.prefill_threshold()
+        if 0 < threshold < tokens:
+            tokens = threshold
+        return min(tokens, self.budget, policy.max_model_len - 1 - request.computed)
+
+    def _make_room(self, request: Request, tokens: int) -> bool:
+        """Take the blocks for `tokens` more, preempting others; False if the request itself had to go."""
+        pool = self.policy.pool
+        computed = self._computed(request)
+        size = pool.block_size
+        needed = blocks_for(computed + tokens, size) - blocks_for(computed, size)
+        while needed > pool.free:
+            victim = self._victim()
+            self._evict(victim)
+            if victim is request:
+                return False
+        pool.take(needed)
+        return True
+
+    def _victim(self) -> Request:
+        """Return whom vLLM preempts: the last in the list, or the lowest in priority."""
+        if self.policy.params.policy == "fcfs":
+            return self.order[-1]
+        return max(self.order, key=priority_key)
+
+    def _evict(self, victim: Request) -> None:
+        """Preempt `victim`; what this step had given it returns to budget and pool."""
+        given = self.given.pop(victim.id, 0)
+        if given:
+            computed = self._computed(victim)
+            size = self.policy.pool.block_size
+            self.policy.pool.give(blocks_for(computed + given, size) - blocks_for(computed, size))
+            self.budget += given
+        self.order.remove(victim)
+        self.policy.preempt(victim)
+        self.preempted.append(victim)
+
+    def _position_after(self, request: Request, position: int) -> int:
+        """Return the place behind `request`, which may have moved up when others were preempted."""
+        while self.order[position] is not request:
+            position -= 1
+        return position + 1
+
+    def _computed(self, request: Request) -> int:
+        return self.policy.groups[self.lane].computed(request) if request.decoding else request.computed
+
+    def _stall_the_rest(self) -> list[Request]:
+        """Take decoding requests of this lane that got nothing out of their group for this step."""
+        stalled = []
+        for request in self.order:
+            if (
+                request.decoding
+                and request.id not in self.given
+                and self.policy.lane_of.get(request.id, 0) == self.lane
+            ):
+                self.policy.groups[self.lane].leave(request)
+                stalled.append(request)
+        return stalled
