@@ -1,0 +1,133 @@
+"""From a result to the numbers that are reported: whole run, steady window, use of the hardware."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from simserve.core import Result, Status
+from simserve.metrics.columns import Columns, derive
+from simserve.metrics.definitions import DEFINITIONS
+from simserve.metrics.slo import Slo
+from simserve.metrics.stability import Stability, judge
+from simserve.metrics.utilisation import Use, pool_uses, replica_uses
+from simserve.metrics.window import Span, WindowSummary, steady_span, summarize_window, whole_span
+
+SCHEMA = 1
+"""Version of summary.json; grows when a key changes its meaning or goes away."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Where the requests went: requests = completed + refused + unfinished."""
+
+    requests: int
+    arrived: int
+    """Less than `requests` only if the run ended before some could arrive."""
+    completed: int
+    refused: int
+    unfinished: int
+    reasons: dict[str, int]
+    """Refused and unfinished requests by reason."""
+    no_output: int
+    """Completed with 0 output tokens: they have no TTFT, TPOT or ITL."""
+    one_output: int
+    """Completed with 1 output token: they have no TPOT or ITL."""
+    preempted: int
+    """Requests preempted at least once."""
+    prompt_tokens: int
+    output_tokens: int
+    """Tokens of completed requests."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Every number that simserve reports about a run; None is 'no data'."""
+
+    schema: int
+    counts: Counts
+    whole: WindowSummary
+    steady: WindowSummary
+    steady_window: tuple[int, int]
+    stability: Stability
+    replicas: list[Use]
+    pools: list[Use]
+    provenance: dict[str, float]
+    """Share of simulated busy time by where its latency came from."""
+    price_per_hour: float | None
+    """Of all GPUs, if every pool has a price."""
+    cost_per_million_output_tokens: float | None
+    warnings: list[str]
+    definitions: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists and numbers, as in summary.json."""
+        return asdict(self)
+
+
+def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = False) -> Summary:
+    """Return the summary of `result`. `closed_loop` exempts it from the stability verdict.
+
+    Definitions are in `definitions.py` and inside the summary. Work is O(n); a million requests take about a
+    second.
+    """
+    columns = derive(result)
+    whole = whole_span(result, columns)
+    counts = _counts(result, columns)
+    price = _price_per_hour(result)
+    return Summary(
+        schema=SCHEMA,
+        counts=counts,
+        whole=summarize_window(result, columns, whole, slo),
+        steady=summarize_window(result, columns, steady_span(result, columns), slo),
+        steady_window=result.steady_window,
+        stability=judge(result, closed_loop),
+        replicas=replica_uses(result, whole),
+        pools=pool_uses(result, whole),
+        provenance=_shares(result.provenance_ns),
+        price_per_hour=price,
+        cost_per_million_output_tokens=_cost(price, whole, counts),
+        warnings=list(result.warnings),
+        definitions=dict(DEFINITIONS),
+    )
+
+
+def _counts(result: Result, columns: Columns) -> Counts:
+    done = columns.completed
+    outputs = result.output_tokens[done]
+    cut = result.reason[(result.reason >= 0) & ~done]
+    by_reason = np.bincount(cut, minlength=len(result.reasons))
+    return Counts(
+        requests=len(result),
+        arrived=int(columns.arrived.sum()),
+        completed=int(done.sum()),
+        refused=int((result.status == Status.REFUSED).sum()),
+        unfinished=int((result.status == Status.UNFINISHED).sum()),
+        reasons={text: int(n) for text, n in zip(result.reasons, by_reason, strict=True) if n},
+        no_output=int((outputs == 0).sum()),
+        one_output=int((outputs == 1).sum()),
+        preempted=int((result.preemptions > 0).sum()),
+        prompt_tokens=int(result.prompt_tokens[done].sum()),
+        output_tokens=int(outputs.sum()),
+    )
+
+
+def _shares(provenance_ns: dict[str, float]) -> dict[str, float]:
+    total = sum(provenance_ns.values())
+    return {name: ns / total for name, ns in provenance_ns.items()} if total > 0 else {}
+
+
+def _price_per_hour(result: Result) -> float | None:
+    prices = [pool.price_per_gpu_hour for pool in result.pools]
+    if not prices or None in prices:
+        return None
+    gpus = [pool.replicas * pool.gpus_per_replica for pool in result.pools]
+    return float(sum(n * price for n, price in zip(gpus, prices, strict=True) if price is not None))
+
+
+def _cost(price_per_hour: float | None, whole: Span, counts: Counts) -> float | None:
+    if price_per_hour is None or counts.output_tokens == 0:
+        return None
+    return price_per_hour * whole.duration_s / 3600 / counts.output_tokens * 1e6

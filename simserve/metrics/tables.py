@@ -1,0 +1,75 @@
+"""The Parquet tables of a result folder: requests, timeline and gaps (columns in docs/metrics.md)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from simserve.core import ReplicaResult, Result, Status, TokenGaps
+from simserve.metrics.columns import derive
+from simserve.metrics.slo import Slo, good
+
+_STAMPS = ("arrival_ns", "first_scheduled_ns", "first_token_ns", "last_token_ns")
+_COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "requeued_ns")
+_LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms", "queueing_ms")
+_LINES = ("running", "waiting", "kv_used_blocks", "prefill_tokens", "decode_tokens", "steps")
+_STATUS = [status.name.lower() for status in Status]
+
+
+def request_table(result: Result, slo: Slo | None) -> pa.Table:
+    """Return one row per request in the trace's order; what never happened is null."""
+    columns = derive(result)
+    low, high = result.steady_window
+    table: dict[str, pa.Array] = {"request": pa.array(np.arange(len(result), dtype=np.int64))}
+    for name in _STAMPS:
+        table[name] = _nullable(getattr(result, name))
+    for name in _COUNTS:
+        table[name] = _nullable(getattr(result, name))
+    for name in _LATENCIES:
+        table[name] = pa.array(getattr(columns, name), from_pandas=True)
+    table["status"] = _words(result.status, _STATUS)
+    table["reason"] = _words(result.reason, list(result.reasons))
+    table["replica"] = _words(result.replica, [replica.name for replica in result.replicas])
+    table["steady"] = pa.array(
+        (result.arrival_order >= low) & (result.arrival_order < high) & columns.arrived
+    )
+    table["good"] = pa.nulls(len(result), pa.bool_()) if slo is None else pa.array(good(slo, columns))
+    return pa.table(table)
+
+
+def timeline_table(replicas: tuple[ReplicaResult, ...]) -> pa.Table:
+    """Return the timelines of all replicas, one after another."""
+    names = [replica.name for replica in replicas]
+    lengths = [len(replica.timeline.start_ns) for replica in replicas]
+    table = {"replica": _words(np.repeat(np.arange(len(names)), lengths), names)}
+    for name in ("start_ns", "end_ns"):
+        table[name] = pa.array(_joined([getattr(r.timeline, name) for r in replicas], np.int64))
+    for name in _LINES:
+        table[name] = pa.array(_joined([getattr(r.timeline, name) for r in replicas], np.float64))
+    return pa.table(table)
+
+
+def gap_table(whole: TokenGaps, steady: TokenGaps) -> pa.Table:
+    """Return the two histograms of inter-token latencies, one after another."""
+    windows = np.repeat([0, 1], [len(whole.gap_ns), len(steady.gap_ns)])
+    return pa.table(
+        {
+            "window": _words(windows, ["whole", "steady"]),
+            "gap_ns": pa.array(_joined([whole.gap_ns, steady.gap_ns], np.float64)),
+            "count": pa.array(_joined([whole.count, steady.count], np.int64)),
+        }
+    )
+
+
+def _nullable(values: NDArray[np.int64]) -> pa.Array:
+    return pa.array(values.astype(np.int64, copy=False), mask=values < 0)
+
+
+def _words(index: NDArray[np.int64], words: list[str]) -> pa.Array:
+    indices = pa.array(index.astype(np.int32), mask=index < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(words, pa.string()))
+
+
+def _joined(parts: list[np.ndarray], dtype: type) -> np.ndarray:
+    return np.concatenate([*parts, np.empty(0, dtype)]).astype(dtype, copy=False)

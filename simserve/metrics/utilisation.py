@@ -1,0 +1,129 @@
+"""How well the hardware was used: MFU, HFU, MBU, KV use, step sizes, per replica and per pool.
+
+Work is counted by the engine (tokens and query-key pairs), constants come with the result (vendor peaks).
+MLA, windows and MoE enter through those constants; the approximations are stated in `definitions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simserve.core import PoolFacts, ReplicaResult, Result
+from simserve.metrics.window import Span, kv_use, ratio
+
+
+@dataclass(frozen=True)
+class Use:
+    """Use of one replica, or of all replicas of a pool together, over the whole run."""
+
+    name: str
+    pool: str
+    gpus: int
+    requests: int
+    """Requests whose last replica this was."""
+    steps: int
+    busy: float | None
+    mfu: float | None
+    hfu: float | None
+    mbu: float | None
+    kv_blocks: int
+    kv_use_mean: float | None
+    kv_use_peak: float | None
+    prefill_tokens: int
+    decode_tokens: int
+    recomputed_tokens: int
+    preemptions: int
+    prefill_tokens_per_step: float | None
+    decode_tokens_per_step: float | None
+    tokens_per_step: float | None
+    imbalance: float | None
+    """Computed tokens of the busiest replica / mean; None for a single replica."""
+
+
+def replica_uses(result: Result, span: Span) -> list[Use]:
+    """Return one row per replica, in the result's order."""
+    facts = {pool.pool: pool for pool in result.pools}
+    requests = np.bincount(result.replica[result.replica >= 0], minlength=len(result.replicas))
+    return [
+        _use(replica.name, [replica], int(requests[i]), facts.get(replica.pool), span)
+        for i, replica in enumerate(result.replicas)
+    ]
+
+
+def pool_uses(result: Result, span: Span) -> list[Use]:
+    """Return one row per pool, in order of first appearance."""
+    facts = {pool.pool: pool for pool in result.pools}
+    requests = np.bincount(result.replica[result.replica >= 0], minlength=len(result.replicas))
+    names = list(dict.fromkeys(replica.pool for replica in result.replicas))
+    rows = []
+    for name in names:
+        members = [i for i, replica in enumerate(result.replicas) if replica.pool == name]
+        replicas = [result.replicas[i] for i in members]
+        rows.append(_use(name, replicas, int(requests[members].sum()), facts.get(name), span))
+    return rows
+
+
+def _use(
+    name: str, replicas: Sequence[ReplicaResult], requests: int, facts: PoolFacts | None, span: Span
+) -> Use:
+    steps = sum(r.steps for r in replicas)
+    prefill = sum(r.prefill_tokens for r in replicas)
+    decode = sum(r.decode_tokens for r in replicas)
+    duration_ns = span.end_ns - span.start_ns
+    computed = [r.prefill_tokens + r.decode_tokens for r in replicas]
+    return Use(
+        name=name,
+        pool=replicas[0].pool,
+        gpus=sum(r.gpus for r in replicas),
+        requests=requests,
+        steps=steps,
+        busy=ratio(sum(r.busy_ns for r in replicas), len(replicas) * duration_ns),
+        mfu=_flops_use(replicas, facts, span, recomputed=False),
+        hfu=_flops_use(replicas, facts, span, recomputed=True),
+        mbu=_bytes_use(replicas, facts, span),
+        kv_blocks=sum(r.kv_blocks for r in replicas),
+        kv_use_mean=kv_use(replicas, span),
+        kv_use_peak=max(filter(None, map(_kv_peak, replicas)), default=None),
+        prefill_tokens=prefill,
+        decode_tokens=decode,
+        recomputed_tokens=sum(r.recomputed_tokens for r in replicas),
+        preemptions=sum(r.preemptions for r in replicas),
+        prefill_tokens_per_step=ratio(prefill, steps),
+        decode_tokens_per_step=ratio(decode, steps),
+        tokens_per_step=ratio(prefill + decode, steps),
+        imbalance=ratio(max(computed) * len(replicas), sum(computed)) if len(replicas) > 1 else None,
+    )
+
+
+def _flops_use(
+    replicas: Sequence[ReplicaResult], facts: PoolFacts | None, span: Span, recomputed: bool
+) -> float | None:
+    if facts is None:
+        return None
+    flops = sum(_flops(r, facts, recomputed) for r in replicas)
+    seconds = len(replicas) * span.duration_s
+    return ratio(flops, seconds * facts.peak_flops * facts.gpus_per_replica)
+
+
+def _flops(replica: ReplicaResult, facts: PoolFacts, recomputed: bool) -> float:
+    tokens, pairs = replica.linear_tokens, float(replica.prefill_pairs)
+    if not recomputed and replica.prefill_tokens:
+        tokens -= replica.recomputed_tokens
+        pairs *= 1 - replica.recomputed_tokens / replica.prefill_tokens
+    return tokens * facts.flops_per_token + (pairs + replica.decode_pairs) * facts.flops_per_pair
+
+
+def _bytes_use(replicas: Sequence[ReplicaResult], facts: PoolFacts | None, span: Span) -> float | None:
+    if facts is None:
+        return None
+    needed = sum(r.steps * facts.weight_bytes + r.decode_pairs * facts.kv_bytes_per_token for r in replicas)
+    seconds = len(replicas) * span.duration_s
+    return ratio(needed, seconds * facts.hbm_bytes_per_s * facts.gpus_per_replica)
+
+
+def _kv_peak(replica: ReplicaResult) -> float | None:
+    used = replica.timeline.kv_used_blocks
+    return float(used.max()) / replica.kv_blocks if used.size and replica.kv_blocks else None
