@@ -1,0 +1,175 @@
+"""A radix tree over token runs: SGLang's prefix cache, as far as a scheduler can see it.
+
+Models which prefixes are cached, which are in use, and which goes first when room is needed; no KV data.
+Follows SGLang 0.5.23: nodes hold runs of tokens aligned to pages, a request in flight locks the path of its
+prefix, and only unlocked leaves are evicted, in the order of an eviction rule (see `radix_eviction`).
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from simserve.kv.radix_eviction import EVICTION_RULES, EvictionRule
+from simserve.kv.radix_runs import Cursor, Runs, split, tokens_in
+
+
+class Node:
+    """One edge of the tree with the run of tokens that leads to it."""
+
+    __slots__ = ("accessed", "children", "created", "hits", "length", "locks", "parent", "priority", "runs")
+
+    def __init__(self, parent: Node | None, runs: Runs, length: int, clock: int, priority: int) -> None:
+        """`clock` is the tree's access count, which stands in for the time."""
+        self.parent = parent
+        self.children: dict[Runs, Node] = {}
+        self.runs = runs
+        self.length = length
+        self.locks = 0
+        self.accessed = clock
+        self.created = clock
+        self.hits = 0
+        self.priority = priority
+
+
+class RadixTree:
+    """Which token sequences are cached."""
+
+    def __init__(self, page_size: int = 1, eviction: str = "lru") -> None:
+        """`page_size` in tokens; `eviction` names one of `EVICTION_RULES`."""
+        self.page_size = page_size
+        self.root = Node(None, (), 0, 0, 0)
+        self.root.locks = 1
+        self.evictable = 0
+        """Cached tokens that no request uses."""
+        self.protected = 0
+        """Cached tokens that some request uses."""
+        self._rule: EvictionRule = EVICTION_RULES[eviction]
+        self._clock = 0
+        self._heap: list[tuple[tuple[int, ...], int, Node]] = []
+        self._pushes = 0
+
+    def match(self, runs: Runs, tokens: int) -> tuple[Node, int]:
+        """Return the node that ends the longest cached prefix of the first `tokens` of `runs`, and its tokens.
+
+        A prefix that ends inside a node splits the node. Refreshes the access time of the path.
+        """
+        self._clock += 1
+        node, cursor = self._walk(runs, self._aligned(tokens), 0, 0)
+        return node, self._aligned(tokens) - cursor.left
+
+    def insert(self, runs: Runs, tokens: int, priority: int = 0) -> int:
+        """Cache the first `tokens` of `runs`; return how many of them (a prefix) were cached already."""
+        self._clock += 1
+        tokens = self._aligned(tokens)
+        node, cursor = self._walk(runs, tokens, priority, 1)
+        known = tokens - cursor.left
+        if cursor.left:
+            self._grow(node, cursor, priority)
+        return known
+
+    def lock(self, node: Node) -> None:
+        """Protect the path from the root to `node` from eviction, once more."""
+        while node.parent is not None:
+            if node.locks == 0:
+                self.evictable -= node.length
+                self.protected += node.length
+            node.locks += 1
+            node = node.parent
+
+    def unlock(self, node: Node) -> None:
+        """Take one protection off the path from the root to `node`."""
+        while node.parent is not None:
+            node.locks -= 1
+            if node.locks == 0:
+                self.evictable += node.length
+                self.protected -= node.length
+                self._offer(node)
+            node = node.parent
+
+    def evict(self, tokens: int) -> int:
+        """Drop whole unlocked leaves until `tokens` tokens are freed or none is left; return the freed tokens."""
+        freed = 0
+        while freed < tokens and self._heap:
+            key, _, node = heapq.heappop(self._heap)
+            if node.parent is None or node.locks or node.children:
+                continue
+            if key != self._rule.key(node):
+                if self._rule.grows:
+                    self._offer(node)
+                continue
+            freed += node.length
+            self._remove(node)
+        return freed
+
+    def _aligned(self, tokens: int) -> int:
+        return tokens - tokens % self.page_size
+
+    def _walk(self, runs: Runs, tokens: int, priority: int, hit: int) -> tuple[Node, Cursor]:
+        cursor = Cursor(runs, tokens)
+        node = self.root
+        while cursor.left:
+            child = node.children.get(cursor.peek(self.page_size))
+            if child is None:
+                break
+            matched = self._matched(cursor, child)
+            if matched < child.length:
+                self._touch(child, child.priority, 0)
+                node = self._split(child, matched)
+                self._touch(node, priority, hit)
+                break
+            self._touch(child, priority, hit)
+            node = child
+        return node, cursor
+
+    def _matched(self, cursor: Cursor, child: Node) -> int:
+        """Move `cursor` along `child`; return the tokens in common, in whole pages."""
+        matched = cursor.match(child.runs)
+        cursor.rewind(matched % self.page_size)
+        return self._aligned(matched)
+
+    def _touch(self, node: Node, priority: int, hit: int) -> None:
+        node.accessed = self._clock
+        node.priority = max(node.priority, priority)
+        node.hits += hit
+        if not self._rule.grows:
+            self._offer(node)
+
+    def _split(self, child: Node, tokens: int) -> Node:
+        """Cut `child` after `tokens` tokens and return the new node that holds them."""
+        head, tail = split(child.runs, tokens)
+        parent = child.parent
+        assert parent is not None
+        upper = Node(parent, head, tokens, self._clock, child.priority)
+        upper.locks = child.locks
+        upper.hits = child.hits
+        upper.created = child.created
+        parent.children[self._first_page(head)] = upper
+        upper.children[self._first_page(tail)] = child
+        child.parent = upper
+        child.runs = tail
+        child.length -= tokens
+        return upper
+
+    def _grow(self, node: Node, cursor: Cursor, priority: int) -> None:
+        runs = cursor.read(cursor.left)
+        leaf = Node(node, runs, tokens_in(runs), self._clock, priority)
+        node.children[self._first_page(runs)] = leaf
+        self.evictable += leaf.length
+        self._offer(leaf)
+
+    def _remove(self, node: Node) -> None:
+        parent = node.parent
+        assert parent is not None
+        del parent.children[self._first_page(node.runs)]
+        node.parent = None
+        self.evictable -= node.length
+        self._offer(parent)
+
+    def _first_page(self, runs: Runs) -> Runs:
+        return split(runs, self.page_size)[0]
+
+    def _offer(self, node: Node) -> None:
+        """Put `node` up for eviction if it is an unlocked leaf."""
+        if not node.locks and not node.children and node.parent is not None:
+            self._pushes += 1
+            heapq.heappush(self._heap, (self._rule.key(node), self._pushes, node))

@@ -1,0 +1,101 @@
+"""Who joins the next prefill step: SGLang's prefill budget and its admission tests.
+
+Follows the rules of SGLang 0.5.23: the queue is walked in order, the first request that fails ends the walk,
+and at most one prompt is cut to the chunk budget.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from simserve.kv.radix import Node
+from simserve.kv.radix_pool import RadixPool
+from simserve.policy.sglang.params import CLIP_MAX_NEW_TOKENS, Params
+from simserve.policy.sglang.running import Running
+from simserve.policy.sglang.sequence import Sequence
+
+
+class Verdict(Enum):
+    """What the walk does after a request."""
+
+    GO_ON = 0
+    NO_TOKEN = 1
+    """Memory is spent: the batch is full until somebody leaves."""
+    STOP = 2
+    """A budget of this step is spent."""
+
+
+class Admission:
+    """The prefill step under construction."""
+
+    def __init__(self, params: Params, pool: RadixPool, running: Running, ratio: float, mixed: int) -> None:
+        """`mixed` decoding sequences share the step and its budgets."""
+        self._params = params
+        self._pool = pool
+        self._running = running
+        self._ratio = ratio
+        self._input_left = params.max_prefill_tokens - mixed
+        self._chunk_left = params.chunked_prefill_size - mixed if params.chunked_prefill_size > 0 else None
+        self._taken = mixed
+        self._promised = mixed + running.reserved * ratio
+        self._release = None
+        self.admitted: list[Sequence] = []
+        self.preempted: list[Sequence] = []
+        self.chunked: Sequence | None = None
+
+    @property
+    def total_left(self) -> float:
+        """Tokens of memory that are neither taken nor promised."""
+        return self._pool.room - self._promised
+
+    def go_on(self, sequence: Sequence) -> None:
+        """Take the prompt in progress on; it always gets a place."""
+        limit = sequence.extend if self._chunk_left is None else min(self._chunk_left, int(self.total_left))
+        if limit <= 0 and self._chunk_left is not None:
+            limit = self._chunk_left
+        cut = sequence.extend > limit
+        sequence.extend = min(sequence.extend, limit)
+        self._take(sequence, 0 if cut else min(sequence.request.max_tokens, CLIP_MAX_NEW_TOKENS))
+        if cut:
+            self.chunked = sequence
+
+    def try_add(self, sequence: Sequence, node: Node | None) -> Verdict:
+        """Admit a waiting request, if it fits; its `prefix` tokens are cached and end at `node`."""
+        outputs = min(max(sequence.outputs_left, 0), CLIP_MAX_NEW_TOKENS)
+        wanted = sequence.extend + outputs
+        extend = self._pool.paged(sequence.extend)
+        if wanted >= self.total_left:
+            return Verdict.NO_TOKEN
+        if extend >= self._input_left and self.admitted:
+            return Verdict.STOP
+        self._pool.hold(sequence.kv, node, sequence.prefix)
+        if wanted >= self.total_left:
+            self._pool.drop(sequence.kv)
+            return Verdict.NO_TOKEN
+        if self._chunk_left is None or extend <= self._chunk_left:
+            self._take(sequence, min(sequence.request.max_tokens, CLIP_MAX_NEW_TOKENS))
+            return self._verdict()
+        cut = self._chunk_left - self._chunk_left % self._params.page_size
+        if cut <= 0:
+            self._pool.drop(sequence.kv)
+            return Verdict.STOP
+        sequence.extend = cut
+        self._take(sequence, 0)
+        self.chunked = sequence
+        return self._verdict()
+
+    def _take(self, sequence: Sequence, outputs: int) -> None:
+        extend = self._pool.paged(sequence.extend)
+        self.admitted.append(sequence)
+        self._promised += extend + outputs
+        self._taken += extend
+        self._input_left -= extend
+        if self._chunk_left is not None:
+            self._chunk_left -= extend
+
+    def _verdict(self) -> Verdict:
+        if self.total_left <= 0 or self._pool.room - self._taken <= 0:
+            return Verdict.NO_TOKEN
+        if self._input_left <= 0 or (self._chunk_left is not None and self._chunk_left <= 0):
+            return Verdict.STOP
+        return Verdict.GO_ON

@@ -1,0 +1,85 @@
+"""In which order the waiting queue is tried: the schedule policies of SGLang 0.5.23."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+from simserve.kv.radix import Node, RadixTree
+from simserve.kv.radix_pool import RadixPool
+from simserve.policy.sglang.params import IN_BATCH_TOKENS, LPM_QUEUE_LIMIT, Params
+from simserve.policy.sglang.sequence import Sequence
+
+
+class QueueOrder:
+    """Sorts the waiting queue before each attempt to prefill."""
+
+    def __init__(self, params: Params, pool: RadixPool) -> None:
+        self._params = params
+        self._pool = pool
+        self._random = random.Random(params.random_seed)
+
+    def sort(self, waiting: list[Sequence]) -> None:
+        """Put `waiting` in the order in which it will be tried, in place."""
+        policy = self._params.schedule_policy
+        if policy == "fcfs" and self._params.enable_priority_scheduling:
+            waiting.sort(key=lambda s: (-self.urgency(s), s.rank))
+        elif policy == "lpm" and len(waiting) <= LPM_QUEUE_LIMIT and self._pool.cache:
+            self._longest_prefix(waiting)
+        elif policy == "dfs-weight" and self._pool.cache:
+            self._depth_first(waiting)
+        elif policy == "lof":
+            waiting.sort(key=lambda s: -s.request.max_tokens)
+        elif policy == "random":
+            self._random.shuffle(waiting)
+
+    def urgency(self, sequence: Sequence) -> int:
+        """Return the priority as a number of which more is better."""
+        sign = -1 if self._params.schedule_low_priority_values_first else 1
+        return sign * sequence.request.priority
+
+    def _matches(self, waiting: list[Sequence]) -> tuple[dict[Sequence, tuple[Node, int]], set[Sequence]]:
+        """Look up every request; also say which ones are better served after a similar one."""
+        ahead = RadixTree(1)
+        found: dict[Sequence, tuple[Node, int]] = {}
+        deferred: set[Sequence] = set()
+        for sequence in waiting:
+            runs = sequence.runs()
+            node, length = self._pool.tree.match(runs, sequence.known)
+            found[sequence] = node, length
+            if length > IN_BATCH_TOKENS:
+                continue
+            if ahead.match(runs, sequence.known)[1] >= IN_BATCH_TOKENS:
+                deferred.add(sequence)
+            else:
+                ahead.insert(runs, sequence.known)
+        return found, deferred
+
+    def _longest_prefix(self, waiting: list[Sequence]) -> None:
+        found, deferred = self._matches(waiting)
+        waiting.sort(key=lambda s: (s in deferred, 0 if s in deferred else -found[s][1]))
+
+    def _depth_first(self, waiting: list[Sequence]) -> None:
+        found, _ = self._matches(waiting)
+        here: dict[Node, list[Sequence]] = defaultdict(list)
+        weight: dict[Node, int] = defaultdict(int)
+        for sequence in waiting:
+            node: Node | None = found[sequence][0]
+            here[node].append(sequence)
+            while node is not None:
+                weight[node] += 1
+                node = node.parent
+        waiting.clear()
+        self._visit(self._pool.tree.root, here, weight, waiting)
+
+    def _visit(
+        self,
+        node: Node,
+        here: dict[Node, list[Sequence]],
+        weight: dict[Node, int],
+        out: list[Sequence],
+    ) -> None:
+        for child in sorted(node.children.values(), key=lambda n: -weight.get(n, 0)):
+            if weight.get(child):
+                self._visit(child, here, weight, out)
+        out.extend(here.get(node, ()))

@@ -1,0 +1,39 @@
+"""SGLang's new-token ratio: the share of the allowed output that an admission expects of running requests."""
+
+from __future__ import annotations
+
+from simserve.policy.sglang.params import (
+    DECAY_STEPS,
+    INIT_RATIO,
+    MIN_RATIO_FACTOR,
+    RETRACT_DECODE_STEPS,
+)
+
+
+class NewTokenRatio:
+    """Starts high, decays with every decode step, and is set anew by a retraction."""
+
+    def __init__(self, conservativeness: float) -> None:
+        self.initial = min(1.0, INIT_RATIO * conservativeness)
+        self._floor = self.initial * MIN_RATIO_FACTOR
+        self._decay = (self.initial - self._floor) / DECAY_STEPS
+        self._start = self.initial
+        self._steps = 0
+
+    @property
+    def value(self) -> float:
+        """The ratio now."""
+        return max(self._start - self._steps * self._decay, self._floor)
+
+    def decay(self, steps: int) -> None:
+        """Book decode steps that had enough memory."""
+        self._steps += steps
+
+    def reset_after_retraction(self, outputs: int, max_new_tokens: int, remaining: int) -> None:
+        """Set the ratio from the totals over the `remaining` requests that keep running."""
+        estimate = (outputs + RETRACT_DECODE_STEPS * remaining) / (max_new_tokens + 1)
+        self._start, self._steps = min(1.0, estimate), 0
+
+    def reset(self) -> None:
+        """Start over, as the engine does whenever it is idle."""
+        self._start, self._steps = self.initial, 0

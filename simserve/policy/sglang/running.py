@@ -1,0 +1,147 @@
+"""The running batch of the SGLang scheduler, with every sum that a decode step needs kept as it changes.
+
+A decode step adds one token to every sequence, so lengths are kept as of the moment of joining and two
+counters: decode steps launched (they use KV) and decode steps booked (their tokens are known). Without
+overlap both are equal at every decision; with it the last step is launched but not booked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from simserve.policy.sglang.params import CLIP_MAX_NEW_TOKENS
+from simserve.policy.sglang.sequence import Sequence
+
+
+class Running:
+    """Sequences that decode, in batch order."""
+
+    def __init__(self, page_size: int) -> None:
+        self._page_size = page_size
+        self._sequences: dict[int, Sequence] = {}
+        self._done: list[Sequence] = []
+        self._launched = 0
+        self._booked = 0
+        self._slots = 0
+        self._decaying = 0
+        self._decays_later: Counter[int] = Counter()
+        self._residues: Counter[int] = Counter()
+        self.reserved = 0
+        """Output tokens that all sequences may still make, each cut to 4,096."""
+        self.kv_tokens = 0
+        """Tokens with KV of the sequences that are not done."""
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __iter__(self) -> Iterable[Sequence]:
+        return iter(self._sequences.values())
+
+    def __contains__(self, sequence: Sequence) -> bool:
+        return sequence.request.id in self._sequences
+
+    def get(self, request_id: int) -> Sequence | None:
+        return self._sequences.get(request_id)
+
+    def stored(self, sequence: Sequence) -> int:
+        """Return the tokens of `sequence` with KV, those of a launched step included."""
+        return sequence.kv.stored + self._launched - sequence.joined
+
+    def outputs(self, sequence: Sequence) -> int:
+        """Return the output tokens of `sequence` that are known."""
+        return sequence.outputs + max(0, self._booked - sequence.marked)
+
+    def join(self, sequence: Sequence) -> None:
+        """Add a sequence whose prompt is computed at the end of the batch."""
+        self._slots += 1
+        sequence.slot = self._slots
+        sequence.joined = sequence.marked = self._launched
+        self._sequences[sequence.request.id] = sequence
+        self.kv_tokens += sequence.kv.stored
+        self._residues[(sequence.kv.stored - sequence.joined) % self._page_size] += 1
+        self._reserve(sequence)
+
+    def launch(self, steps: int) -> None:
+        """Let every sequence grow by `steps` tokens of KV."""
+        self._launched += steps
+        self.kv_tokens += steps * (len(self._sequences) - len(self._done))
+
+    def book(self, steps: int) -> None:
+        """Let every sequence have `steps` known output tokens more."""
+        ...
+        for _ in range(steps):
+            self._booked += 1
+            self.reserved -= self._decaying
+            self._decaying += self._decays_later.pop(self._booked, 0)
+
+    def first_output(self, sequence: Sequence) -> None:
+        """Book the output token of the prefill step of a sequence that has joined already."""
+        self._unreserve(sequence)
+        sequence.outputs += 1
+        self._reserve(sequence)
+
+    def finish(self, sequence: Sequence) -> None:
+        """Settle the lengths of a finished sequence; it keeps its place until `drop_done`."""
+        left = self._left(sequence)
+        self._unreserve(sequence)
+        self._settle(sequence)
+        self.reserved += left
+        sequence.done = True
+        self._done.append(sequence)
+
+    def drop_done(self) -> int:
+        """Take finished sequences out of the batch; return how many."""
+        dropped = len(self._done)
+        for sequence in self._done:
+            self.reserved -= min(sequence.outputs_left, CLIP_MAX_NEW_TOKENS)
+            del self._sequences[sequence.request.id]
+        self._done.clear()
+        return dropped
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take a sequence that is not done out of the batch, with its lengths settled."""
+        self._unreserve(sequence)
+        self._settle(sequence)
+        del self._sequences[sequence.request.id]
+
+    def reorder(self, sequences: list[Sequence]) -> None:
+        """Put the batch, which `sequences` are, in the order given."""
+        self._sequences = {sequence.request.id: sequence for sequence in sequences}
+        for sequence in sequences:
+            self._slots += 1
+            sequence.slot = self._slots
+
+    def decode_need(self) -> int:
+        """Return the tokens of new pages that the next decode step takes."""
+        return self._residues[-self._launched % self._page_size] * self._page_size
+
+    def _settle(self, sequence: Sequence) -> None:
+        self._residues[(sequence.kv.stored - sequence.joined) % self._page_size] -= 1
+        sequence.outputs = self.outputs(sequence)
+        sequence.kv.stored = self.stored(sequence)
+        self.kv_tokens -= sequence.kv.stored
+        sequence.joined = sequence.marked = self._launched
+
+    def _left(self, sequence: Sequence) -> int:
+        return min(sequence.request.max_tokens - self.outputs(sequence), CLIP_MAX_NEW_TOKENS)
+
+    def _decays_from(self, sequence: Sequence) -> int:
+        """Return the booked step after which each output lowers the reservation of `sequence`."""
+        return sequence.marked + max(0, sequence.outputs_left - CLIP_MAX_NEW_TOKENS)
+
+    def _reserve(self, sequence: Sequence) -> None:
+        self.reserved += self._left(sequence)
+        start = self._decays_from(sequence)
+        if start > self._booked:
+            self._decays_later[start] += 1
+        else:
+            self._decaying += 1
+
+    def _unreserve(self, sequence: Sequence) -> None:
+        self.reserved -= self._left(sequence)
+        start = self._decays_from(sequence)
+        if start > self._booked:
+            self._decays_later[start] -= 1
+        else:
+            self._decaying -= 1

@@ -1,0 +1,277 @@
+"""The scheduler of SGLang 0.5.23: prefill first, one chunked prompt at a time, retraction when memory ends.
+
+Models the decisions of one replica without data parallelism, speculation, grammars, LoRA or hierarchical
+cache. Follows the rules of SGLang 0.5.23, checked step by step against logs of the real scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from simserve.core import Batch, Chunk, Request, Wait
+from simserve.errors import InvariantError
+from simserve.kv.radix_pool import RadixPool
+from simserve.policy.base import POLICIES
+from simserve.policy.sglang.admission import Admission, Verdict
+from simserve.policy.sglang.content import Content, UniqueContent
+from simserve.policy.sglang.order import QueueOrder
+from simserve.policy.sglang.params import Params
+from simserve.policy.sglang.ratio import NewTokenRatio
+from simserve.policy.sglang.running import Running
+from simserve.policy.sglang.sequence import Sequence
+
+
+@dataclass
+class Step:
+    """What was decided, for booking and for whoever compares decisions."""
+
+    prefill: list[Sequence] = field(default_factory=list)
+    chunked: Sequence | None = None
+    """The one of `prefill` whose prompt goes on in the next step."""
+    decodes: int = 0
+    retracted: list[Sequence] = field(default_factory=list)
+    preempted: list[Sequence] = field(default_factory=list)
+
+
+@POLICIES.register("sglang")
+class SglangPolicy:
+    """Decides the steps of one SGLang replica."""
+
+    Params = Params
+
+    def __init__(self, params: Params, content: Content | None = None) -> None:
+        """`content` says what the prompts are; without it no two have a token in common."""
+        self.params = params
+        self.pool = RadixPool(
+            params.max_total_tokens,
+            params.page_size,
+            params.radix_eviction_policy,
+            cache=not params.disable_radix_cache,
+        )
+        self.ratio = NewTokenRatio(params.schedule_conservativeness)
+        self.full = False
+        """Nobody is admitted until somebody leaves the running batch."""
+        self.chunked: Sequence | None = None
+        """The request whose prompt is in progress."""
+        self.batch = Running(params.page_size)
+        self.queue: list[Sequence] = []
+        self.last = Step()
+        """The step decided last."""
+        self._content = content or UniqueContent()
+        self._order = QueueOrder(params, self.pool)
+        self._preempts = params.enable_priority_scheduling and not params.disable_priority_preemption
+        self._entered = 0
+        self._unbooked: tuple[Step, int, list[Request]] | None = None
+
+    @property
+    def running(self) -> int:
+        """Requests that hold KV."""
+        return len(self.batch) + len(self.last.prefill)
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the queue."""
+        return len(self.queue)
+
+    @property
+    def kv_used_blocks(self) -> int:
+        """Pages held by requests in flight."""
+        return (self.pool.capacity - self.pool.room) // self.params.page_size
+
+    def add(self, request: Request) -> None:
+        """Put an arriving request in the waiting queue."""
+        prompt = self._content.prompt(request)
+        self._enqueue(Sequence(request, prompt, self._content.output_segment(request)))
+
+    def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
+        """Decide the next step."""
+        self._join_prefilled()
+        step = Step()
+        batch = self._prefill(step) or self._decode(step)
+        self.last = step
+        self._book_late()
+        return batch or Wait()
+
+    def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
+        """Book the step decided last, or, with overlap, keep it until the next one is decided."""
+        done = list(finished)
+        if self.params.disable_overlap_schedule:
+            self._book(self.last, steps, done)
+        else:
+            self._unbooked = self.last, steps, done
+
+    # -- queue -----------------------------------------------------------------------------------------
+
+    def _enqueue(self, sequence: Sequence) -> None:
+        self._entered += 1
+        sequence.rank = self._entered
+        self.queue.append(sequence)
+
+    # -- prefill ---------------------------------------------------------------------------------------
+
+    def _join_prefilled(self) -> None:
+        """Let the prompts that the last step completed decode from now on."""
+        last = self.last
+        if self.chunked is not None:
+            self._cache_stored(self.chunked)
+        joining = [s for s in last.prefill if s is not last.chunked and not s.done]
+        if len(joining) < len(last.prefill):
+            self.full = False
+        for sequence in joining:
+            self.batch.join(sequence)
+        last.prefill = []
+
+    def _prefill(self, step: Step) -> Batch | None:
+        if self._preempts:
+            self.full = False
+        if self.chunked is None:
+            if self.full or not self.queue:
+                return None
+            if self._places() <= 0 and not self._preempts:
+                self.full = True
+                return None
+        self._order.sort(self.queue)
+        admission = self._admit()
+        if not admission.admitted:
+            return None
+        return self._prefill_batch(step, admission)
+
+    def _places(self) -> int:
+        return self.params.max_running_requests - len(self.batch)
+
+    def _admit(self) -> Admission:
+        mixed = len(self.batch) if self.params.enable_mixed_chunk else 0
+        admission = Admission(self.params, self.pool, self.batch, self.ratio.value, mixed)
+        if self.chunked is not None:
+            sequence = self.chunked
+            sequence.prefix = sequence.kv.stored
+            sequence.extend = sequence.known - sequence.prefix
+            admission.go_on(sequence)
+        for sequence in self.queue:
+            if len(admission.admitted) >= self._places():
+                self.full = True
+            if self.full:
+                break
+            node, sequence.prefix = self.pool.lookup(sequence.runs(), sequence.known - 1)
+            sequence.extend = sequence.known - sequence.prefix
+            verdict = admission.try_add(sequence, node)
+            if verdict is not Verdict.GO_ON:
+                if verdict is Verdict.NO_TOKEN:
+                    self.full = True
+                break
+        return admission
+
+    def _prefill_batch(self, step: Step, admission: Admission) -> Batch:
+        step.prefill = admission.admitted
+        new = [s for s in admission.admitted if s is not self.chunked]
+        taken = {s.request.id for s in new}
+        self.queue = [s for s in self.queue if s.request.id not in taken]
+        self.chunked = step.chunked = admission.chunked
+        need = sum(self.pool.need(s.kv, s.prefix + s.extend) for s in step.prefill)
+        self._take(need)
+        chunks = []
+        for sequence in step.prefill:
+            sequence.kv.stored = sequence.prefix + sequence.extend
+            chunks.append(
+                Chunk(sequence.request, sequence.extend, sequence.prefix, sequence is not step.chunked)
+            )
+        decodes, context = self._mix(step)
+        return Batch(decodes, context, chunks, [s.request for s in new], [], [])
+
+    def _mix(self, step: Step) -> tuple[int, int]:
+        if not self.params.enable_mixed_chunk:
+            return 0, 0
+        self.batch.drop_done()
+        return self._launch(step)
+
+    # -- decode ----------------------------------------------------------------------------------------
+
+    def _decode(self, step: Step) -> Batch | None:
+        if self.batch.drop_done():
+            self.full = False
+        if not len(self.batch):
+            self.full = False
+            return None
+        if self.pool.make_room(self.batch.decode_need()):
+            self.ratio.decay(1)
+        else:
+            self._retract(step)
+            self.full = False
+        decodes, context = self._launch(step)
+        return Batch(decodes, context, [], [], [s.request for s in step.retracted], [])
+
+    def _launch(self, step: Step) -> tuple[int, int]:
+        if not len(self.batch):
+            return 0, 0
+        self._take(self.batch.decode_need())
+        self.batch.launch(1)
+        step.decodes = len(self.batch)
+        return step.decodes, self.batch.kv_tokens
+
+    def _retract(self, step: Step) -> None:
+        """Send running requests back to the queue until the next token of the others fits."""
+        order = sorted(
+            self.batch, key=lambda s: (-self.batch.outputs(s), s.request.prompt_tokens)
+        )
+        while len(order) > 1 and (not step.retracted or not self.pool.make_room(self.batch.decode_need())):
+            victim = order.pop()
+            self.batch.remove(victim)
+            self.pool.drop(victim.kv)
+            step.retracted.append(victim)
+        if not self.pool.make_room(self.batch.decode_need()):
+            raise InvariantError(f"request {order[0].request.id} alone does not fit in the KV pool")
+        self.batch.reorder(order)
+        self.ratio.reset_after_retraction(
+            sum(self.batch.outputs(s) for s in order), sum(s.request.max_tokens for s in order), len(order)
+        )
+        for victim in step.retracted:
+            victim.request.known = victim.known
+            self._enqueue(victim)
+
+    # -- results ---------------------------------------------------------------------------------------
+
+    def _book_late(self) -> None:
+        if self._unbooked is not None:
+            late, self._unbooked = self._unbooked, None
+            self._book(*late)
+
+    def _book(self, step: Step, steps: int, finished: list[Request]) -> None:
+        done = {request.id for request in finished}
+        for sequence in step.prefill:
+            if sequence is not step.chunked:
+                self._book_prompt(sequence, sequence.request.id in done)
+        if step.decodes:
+            self.batch.book(steps)
+            for sequence in sorted(filter(None, map(self.batch.get, done)), key=lambda s: s.slot):
+                if not sequence.done:
+                    self._finish(sequence)
+
+    def _book_prompt(self, sequence: Sequence, done: bool) -> None:
+        if sequence in self.batch:
+            self.batch.first_output(sequence)
+        else:
+            sequence.outputs += 1
+        if done:
+            self._finish(sequence)
+        else:
+            self._cache(sequence, sequence.known - 1)
+
+    def _finish(self, sequence: Sequence) -> None:
+        if sequence in self.batch:
+            self.batch.finish(sequence)
+        sequence.done = True
+        self.pool.cache_finished(
+            sequence.kv, sequence.runs(), sequence.known - 1, sequence.request.priority
+        )
+
+    def _cache_stored(self, sequence: Sequence) -> None:
+        self._cache(sequence, sequence.kv.stored)
+
+    def _cache(self, sequence: Sequence, tokens: int) -> None:
+        self.pool.cache_prompt(sequence.kv, sequence.runs(), tokens, sequence.request.priority)
+
+    def _take(self, tokens: int) -> None:
+        if not self.pool.make_room(tokens):
+            raise InvariantError(f"{tokens} KV tokens wanted, {self.pool.free} free")
+        self.pool.free -= tokens

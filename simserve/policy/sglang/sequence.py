@@ -1,0 +1,62 @@
+"""A request inside the SGLang scheduler: its content, its KV, and what is known of its output."""
+
+from __future__ import annotations
+
+from simserve.core import Request
+from simserve.kv.radix_pool import Holding
+from simserve.kv.radix_runs import Run, Runs, canonical
+
+
+class Sequence:
+    """One request from its arrival to its end."""
+
+    __slots__ = (
+        "done",
+        "extend",
+        "joined",
+        "kv",
+        "marked",
+        "output_segment",
+        "outputs",
+        "prefix",
+        "prompt",
+        "rank",
+        "request",
+        "slot",
+    )
+
+    def __init__(self, request: Request, prompt: Runs, output_segment: int) -> None:
+        self.request = request
+        self.prompt = prompt
+        self.output_segment = output_segment
+        self.kv = Holding()
+        """Its tokens in the pool (while it decodes: as of `joined`)."""
+        self.outputs = 0
+        """Output tokens that the scheduler has seen (while it decodes: as of `marked`)."""
+        self.prefix = 0
+        """Tokens whose KV exists at the next prefill step."""
+        self.extend = 0
+        """Tokens that the next prefill step computes."""
+        self.rank = 0
+        """Order of entry into the waiting queue."""
+        self.slot = 0
+        """Order inside the running batch."""
+        self.joined = 0
+        """Launched decode steps of the running batch when it joined."""
+        self.marked = 0
+        """Booked decode steps from which its own outputs count."""
+        self.done = False
+
+    @property
+    def known(self) -> int:
+        """Tokens that must be computed before the next output."""
+        return self.request.prompt_tokens + self.outputs
+
+    @property
+    def outputs_left(self) -> int:
+        """Output tokens that the client still allows."""
+        return self.request.max_tokens - self.outputs
+
+    def runs(self) -> Runs:
+        """Return prompt and known output."""
+        return canonical((*self.prompt, Run(self.output_segment, 0, self.outputs)))
