@@ -1,0 +1,96 @@
+"""From a format's raw columns to a `Trace`: one origin, one order, and a note of everything that was done.
+
+Every reader ends here, so that sorting, counting and numbering are the same for all formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.core import Trace, TraceOrigin
+from simserve.workload.select import take_rows
+from simserve.workload.sessions import nominal_arrivals
+from simserve.workload.source import TraceFile
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass
+class Draft:
+    """Columns of a trace as read, in file order; `assume` and `change` collect the notes."""
+
+    file: TraceFile
+    format: str
+    arrival_ns: Int64
+    """int64[n] on the file's own clock, not negative, any order."""
+    prompt_tokens: Int64
+    output_tokens: Int64
+    max_tokens: Int64 | None = None
+    priority: Int64 | None = None
+    session: Int64 | None = None
+    """int64[n], session number of each row, any numbering."""
+    think_ns: Int64 | None = None
+    block_ids: Int64 | None = None
+    block_offsets: Int64 | None = None
+    block_tokens: int = 0
+    request_ids: Sequence[object] | None = None
+    """Ids of the requests, if the format has any: duplicates are counted."""
+    labels: dict[str, NDArray[np.object_]] = field(default_factory=dict)
+    assumptions: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+
+    def assume(self, note: str) -> None:
+        """Record something that the reader took for granted."""
+        self.assumptions.append(note)
+
+    def change(self, count: int, note: str) -> None:
+        """Record that `count` rows were changed or are odd; nothing if the count is zero."""
+        if count:
+            self.changes.append(f"{count:,} {note}")
+
+
+def finish(draft: Draft) -> Trace:
+    """Return the trace: sorted, from the first arrival, with its counts noted."""
+    n = len(draft.arrival_ns)
+    draft.assumptions.insert(0, f"format {draft.format}, {n:,} requests")
+    arrival_ns = draft.arrival_ns
+    if draft.session is not None and draft.think_ns is not None:
+        arrival_ns = nominal_arrivals(arrival_ns, draft.session, draft.think_ns)
+    _count_oddities(draft, arrival_ns)
+    origin = TraceOrigin(
+        draft.file.path.name,
+        draft.format,
+        draft.file.sha256,
+        tuple(draft.assumptions),
+        tuple(draft.changes),
+    )
+    trace = Trace(
+        arrival_ns=arrival_ns - arrival_ns.min(),
+        prompt_tokens=draft.prompt_tokens,
+        output_tokens=draft.output_tokens,
+        origin=origin,
+        max_tokens=draft.max_tokens,
+        priority=draft.priority,
+        session=draft.session,
+        think_ns=draft.think_ns,
+        block_ids=draft.block_ids,
+        block_offsets=draft.block_offsets,
+        block_tokens=draft.block_tokens,
+        labels=draft.labels,
+    )
+    return take_rows(trace, np.argsort(trace.arrival_ns, kind="stable"))
+
+
+def _count_oddities(draft: Draft, arrival_ns: Int64) -> None:
+    if draft.session is None:
+        late = int(np.count_nonzero(np.diff(arrival_ns) < 0))
+        draft.change(late, "rows came earlier than the row before: sorted, equal stamps in file order")
+    draft.change(int(np.count_nonzero(draft.prompt_tokens == 0)), "requests with an empty prompt: kept")
+    draft.change(int(np.count_nonzero(draft.output_tokens == 0)), "requests with no output: kept")
+    if draft.request_ids is not None:
+        repeated = len(draft.request_ids) - len(set(draft.request_ids))
+        draft.change(repeated, "rows repeat the id of an earlier request: kept")

@@ -1,0 +1,100 @@
+"""A JSON-lines file as rows that know their line; numbers keep every digit that was written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.errors import TraceError, nearest
+from simserve.workload.csv_table import MAX_TOKENS, decimal_ns
+from simserve.workload.source import TraceFile, shown
+
+Int64 = NDArray[np.int64]
+_ABSENT = object()
+
+
+class JsonRows:
+    """The objects of a JSON-lines file, with columns checked when asked for."""
+
+    def __init__(self, file: TraceFile) -> None:
+        """Raises `TraceError` for a line that is no JSON object. Blank lines are passed over."""
+        self.file = file
+        self.lines: list[int] = []
+        self.rows: list[dict[str, Any]] = []
+        decode = json.JSONDecoder(parse_float=Decimal, parse_constant=str).decode
+        for line, text in enumerate(file.text().split("\n"), start=1):
+            if text and not text.isspace():
+                self.lines.append(line)
+                self.rows.append(self._object(line, text, decode))
+        if not self.rows:
+            raise TraceError(f"{file.path}: no request in the file; a trace needs at least one")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def fail(self, row: int, message: str) -> NoReturn:
+        """Raise a `TraceError` about one row."""
+        self.file.fail(self.lines[row], message)
+
+    def keys(self) -> set[str]:
+        """Return every key that occurs in any row."""
+        return set().union(*self.rows)
+
+    def tokens(self, key: str) -> Int64:
+        """Return a column of lengths: whole numbers from 0."""
+        values = [row.get(key, _ABSENT) for row in self.rows]
+        for i, value in enumerate(values):
+            if type(value) is not int or not 0 <= value <= MAX_TOKENS:
+                if (
+                    isinstance(value, str)
+                    and value.isascii()
+                    and value.isdigit()
+                    and int(value) <= MAX_TOKENS
+                ):
+                    values[i] = int(value)
+                else:
+                    self.refuse(i, key, f"a whole number of tokens from 0 to {MAX_TOKENS:,}, digits only")
+        return np.array(values, dtype=np.int64)
+
+    def times_ns(self, key: str, unit_ns: int, rows: Iterable[int] | None = None) -> Int64:
+        """Return a column of non-negative times; only `rows` need one, if given (others are 0)."""
+        times = np.zeros(len(self.rows), dtype=np.int64)
+        for i in range(len(self.rows)) if rows is None else rows:
+            value = self.rows[i].get(key, _ABSENT)
+            try:
+                if type(value) is bool:
+                    raise ValueError(value)
+                times[i] = decimal_ns(value, unit_ns)  # type: ignore[arg-type]
+            except ValueError:
+                self.refuse(i, key, "a time: a finite number, not negative")
+        return times
+
+    def refuse(self, row: int, key: str, wanted: str) -> NoReturn:
+        """Raise about the value of `key` in a row: missing, or not what is wanted."""
+        value = self.rows[row].get(key, _ABSENT)
+        if value is _ABSENT:
+            found = f"is missing{nearest(key, self.rows[row])}"
+        elif value is None:
+            found = "is null"
+        else:
+            found = f"is {shown(str(value) if isinstance(value, Decimal) else value)}"
+        self.fail(row, f"field {key} {found}; allowed is {wanted}")
+
+    def _object(self, line: int, text: str, decode: Any) -> dict[str, Any]:
+        try:
+            row = decode(text)
+        except json.JSONDecodeError as error:
+            self.file.fail(line, f"not JSON ({error.msg} at column {error.colno}): {shown(text.strip())}")
+        except (ValueError, RecursionError) as error:
+            self.file.fail(line, f"JSON that cannot be read ({error}): {shown(text.strip())}")
+        if not isinstance(row, dict):
+            self.file.fail(line, f"a JSON object is expected, not {shown(row)}")
+        return row

@@ -1,0 +1,59 @@
+"""Load a trace file: choose its reader by content or by name, check the options, read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from simserve.core import Trace
+from simserve.errors import TraceError, nearest
+from simserve.workload.readers.base import READERS, ReaderOptions, TraceReader
+from simserve.workload.source import TraceFile, shown
+
+
+def load_trace(path: str | Path, format: str = "auto", **options: Any) -> Trace:
+    """Read the trace at `path` (gzip or not).
+
+    `format` is a registered name or "auto", which looks at the content. `options` are those of the format
+    (see its `Options`). What the reader assumed and changed is in the trace's `origin`.
+
+    Raises `TraceError` with file, line and value for anything that cannot be read exactly.
+    """
+    file = TraceFile.open(path)
+    if not file.data.strip():
+        raise TraceError(f"{path}: the file is empty; a trace needs at least one request")
+    name = sniff(file) if format == "auto" else format
+    reader = READERS.get(name)()
+    return reader.read(file, _checked(file, name, reader, options))
+
+
+def sniff(file: TraceFile) -> str:
+    """Return the name of the one format that recognises `file`; raises `TraceError` otherwise."""
+    claims = [name for name in READERS if READERS.get(name)().sniff(file)]
+    if len(claims) == 1:
+        return claims[0]
+    known = ", ".join(READERS)
+    if claims:
+        raise TraceError(f"{file.path}: could be any of {', '.join(claims)}: name the format")
+    raise TraceError(f"{file.path}: unknown trace format (known: {known}); it begins with {shown(file.head)}")
+
+
+def _checked(file: TraceFile, name: str, reader: TraceReader, options: dict[str, Any]) -> ReaderOptions:
+    known = reader.Options.model_fields
+    for option in options:
+        if option not in known:
+            allowed = ", ".join(known) or "none"
+            raise TraceError(
+                f"{file.path}: format {name} has no option {option!r}{nearest(option, known)}; "
+                f"options: {allowed}"
+            )
+    try:
+        return reader.Options(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise TraceError(
+            f"{file.path}: option {place} of format {name}: {first['msg']}, not {shown(first['input'])}"
+        ) from error

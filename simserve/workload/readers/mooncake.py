@@ -1,0 +1,166 @@
+"""Mooncake JSONL (FAST'25 release) and AIPerf's multi-turn dialect of it.
+
+A row holds timestamp (ms), input_length, output_length and hash_ids, one per started block of 512 tokens.
+With session_id, rows are the turns of a session: the first has a timestamp, later ones a delay after the
+previous answer, and (AIPerf 0.13) give only the new tokens and their ids.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from simserve.core import Trace
+from simserve.units import NS_PER_MS, NS_PER_S
+from simserve.workload.blocks import Blocks, chain, cut, fits, infer_size, misfit, recode, split_fills
+from simserve.workload.draft import Draft, finish
+from simserve.workload.jsonl import JsonRows
+from simserve.workload.readers.base import READERS, ReaderOptions
+from simserve.workload.select import Int64
+from simserve.workload.sessions import first_turns, whole_blocks, whole_prompts
+from simserve.workload.source import TraceFile
+
+USED = {"timestamp", "delay", "input_length", "output_length", "hash_ids", "session_id"}
+_IDS = "hash_ids"
+
+
+class MooncakeOptions(ReaderOptions):
+    """What the file itself does not say."""
+
+    unit: Literal["ms", "s"] = Field("ms", description="Unit of timestamp and delay; guidellm writes s.")
+    block_tokens: int | None = Field(
+        None, gt=0, description="Tokens per hash id; by default 512, or what every row of the file agrees on."
+    )
+    tolerant: bool = Field(
+        False,
+        description="Accept hash_ids that disagree with the lengths: surplus ids are cut, missing ones count "
+        "as content that nobody shares. Both are counted.",
+    )
+    turns: Literal["new", "whole"] = Field(
+        "new",
+        description="What a later turn's input_length holds: its new tokens (AIPerf) or the whole prompt.",
+    )
+
+
+@READERS.register("mooncake")
+class MooncakeReader:
+    """JSON lines with input_length."""
+
+    Options: ClassVar[type[ReaderOptions]] = MooncakeOptions
+
+    def sniff(self, file: TraceFile) -> bool:
+        """Recognise a JSON object with input_length in the first line."""
+        return file.head.startswith("{") and '"input_length"' in file.head
+
+    def read(self, file: TraceFile, options: MooncakeOptions) -> Trace:
+        """Read all rows; later turns get their history, if the file leaves it out."""
+        rows = JsonRows(file)
+        draft = Draft(
+            file,
+            "mooncake",
+            arrival_ns=np.zeros(len(rows), dtype=np.int64),
+            prompt_tokens=rows.tokens("input_length"),
+            output_tokens=rows.tokens("output_length"),
+        )
+        draft.assume(f"timestamps in {options.unit}; time 0 is the first arrival")
+        session = _session_numbers(rows)
+        if session is not None and options.turns == "new":
+            draft.assume("later turns give only new tokens: earlier prompts and answers are added to them")
+            draft.prompt_tokens = whole_prompts(session, draft.prompt_tokens, draft.output_tokens)
+        blocks = _blocks(draft, rows, options, session)
+        if blocks is not None:
+            draft.block_ids, draft.block_offsets = blocks.ids, blocks.offsets
+        _times(draft, rows, session, NS_PER_MS if options.unit == "ms" else NS_PER_S)
+        unused = sorted(rows.keys() - USED)
+        if unused:
+            draft.changes.append(f"fields not used: {', '.join(unused)}")
+        return finish(draft)
+
+
+def _session_numbers(rows: JsonRows) -> Int64 | None:
+    """Number the sessions (a row without session_id is one of its own); None if there are none."""
+    if not any("session_id" in row for row in rows):
+        return None
+    codes: dict[Any, int] = {}
+    numbers = []
+    for i, row in enumerate(rows):
+        key = row.get("session_id")
+        if key is not None and type(key) not in (str, int):
+            rows.refuse(i, "session_id", "a string or a whole number")
+        numbers.append(codes.setdefault(("alone", i) if key is None else key, len(codes)))
+    return np.array(numbers, dtype=np.int64)
+
+
+def _times(draft: Draft, rows: JsonRows, session: Int64 | None, unit_ns: int) -> None:
+    if session is None or not any("delay" in row for row in rows):
+        draft.arrival_ns = rows.times_ns("timestamp", unit_ns)
+        draft.assume("open loop: recorded arrivals")
+        if session is not None:
+            names = [str(row.get("session_id", "")) for row in rows]
+            draft.labels["session_id"] = np.array(names, dtype=object)
+            draft.assume("turns of a session keep their recorded timestamps (none has a delay)")
+        return
+    first = first_turns(session, len(rows))
+    draft.arrival_ns = rows.times_ns("timestamp", unit_ns, np.flatnonzero(first).tolist())
+    draft.think_ns = rows.times_ns("delay", unit_ns, np.flatnonzero(~first).tolist())
+    draft.session = session
+    draft.assume(
+        f"closed loop, {first.sum():,} sessions: a later turn starts its delay after the last answer"
+    )
+
+
+def _blocks(draft: Draft, rows: JsonRows, options: MooncakeOptions, session: Int64 | None) -> Blocks | None:
+    """Return the blocks of the whole prompts, checked; the draft's prompts must be whole by now."""
+    if not any(_IDS in row for row in rows):
+        draft.assume("no hash_ids: no prefix information")
+        return None
+    given_tokens = rows.tokens("input_length")
+    blocks = recode(_id_lists(rows))
+    size = options.block_tokens or infer_size(given_tokens, blocks.counts)
+    source = "given" if options.block_tokens else "as released" if size == 512 else "inferred from all rows"
+    rounding = fits(given_tokens, blocks.counts, size)
+    if rounding is None:
+        blocks = _tolerate(draft, rows, given_tokens, blocks, size, options.tolerant)
+    kind = {"ceil": "a partial last block has one", "floor": "full blocks only", None: "counts disagree"}
+    draft.assume(f"one hash id per {size} tokens ({source}), {kind[rounding]}")
+    if session is not None and options.turns == "new":
+        blocks = whole_blocks(blocks, session, draft.prompt_tokens, size, partial=rounding != "floor")
+    blocks, odd_rows = split_fills(blocks, draft.prompt_tokens, size)
+    if len(odd_rows):
+        at = f"first in line {rows.lines[odd_rows[0]]}"
+        draft.change(len(odd_rows), f"rows use a hash id for another number of tokens ({at}): told apart")
+    blocks, renumbered = chain(blocks)
+    if renumbered:
+        draft.assume("one id follows different ids: ids taken as block contents and chained to prefixes")
+    draft.block_tokens = size
+    return blocks
+
+
+def _id_lists(rows: JsonRows) -> list[list[Any]]:
+    lists = [row.get(_IDS) for row in rows]
+    for i, ids in enumerate(lists):
+        if type(ids) is not list:
+            rows.refuse(i, _IDS, "a list of ids (in every row, once one row has it)")
+        if any(type(value) is not int and type(value) is not str for value in ids):
+            rows.refuse(i, _IDS, "a list of whole numbers or strings")
+    return lists  # type: ignore[return-value]
+
+
+def _tolerate(
+    draft: Draft, rows: JsonRows, tokens: Int64, blocks: Blocks, size: int, tolerant: bool
+) -> Blocks:
+    """Cut surplus ids and count the misfits, or raise about the first of them."""
+    least, most = tokens // size, -(-tokens // size)
+    if not tolerant:
+        row = misfit(tokens, blocks.counts, size)
+        expected = f"{least[row]} full or {most[row]} started blocks of {size} tokens"
+        rows.fail(
+            row,
+            f"field {_IDS} has {blocks.counts[row]} ids, but input_length {tokens[row]} makes "
+            f"{expected}, and all rows must round alike (options block_tokens, tolerant)",
+        )
+    draft.change(int((blocks.counts > most).sum()), f"rows with more {_IDS} than blocks: cut")
+    draft.change(int((blocks.counts < least).sum()), f"rows with fewer {_IDS} than blocks: kept")
+    return cut(blocks, most)

@@ -1,0 +1,86 @@
+"""A trace file as it lies on disk: its bytes, its hash, and the places in it that errors must name."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NoReturn
+
+from simserve.errors import TraceError, nearest
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
+_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """An opened trace file; gzip (recognised by content) and a byte order mark are already taken off."""
+
+    path: Path
+    data: bytes
+    sha256: str
+    """Hash of the file as it lies on disk."""
+
+    @classmethod
+    def open(cls, path: str | Path) -> TraceFile:
+        """Read `path`. Raises `TraceError` if it is missing, no file, or a damaged gzip."""
+        path = Path(path)
+        if path.is_dir():
+            raise TraceError(f"{path}: is a folder, not a trace file")
+        if not path.exists():
+            siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+            raise TraceError(f"{path}: no such trace file{nearest(path.name, siblings)}")
+        stored = path.read_bytes()
+        data = _gunzip(path, stored) if stored.startswith(_GZIP_MAGIC) else stored
+        return cls(path, data.removeprefix(_BOM), hashlib.sha256(stored).hexdigest())
+
+    @cached_property
+    def is_parquet(self) -> bool:
+        """Whether the bytes are a Parquet file."""
+        return self.data.startswith(b"PAR1")
+
+    @cached_property
+    def head(self) -> str:
+        """First non-blank line, stripped; empty for an empty or a binary file."""
+        for line in self.data[: 1 << 20].splitlines():
+            if line.strip():
+                return line.decode("utf-8", "replace").strip()
+        return ""
+
+    @cached_property
+    def header(self) -> frozenset[str]:
+        """Column names, if the file is a CSV with a header."""
+        if self.is_parquet or self.head.startswith("{"):
+            return frozenset()
+        return frozenset(name.strip().strip('"') for name in self.head.split(","))
+
+    def text(self) -> str:
+        """Return the whole file as text. Raises `TraceError` naming the first line that is not UTF-8."""
+        try:
+            return self.data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = self.data.count(b"\n", 0, error.start) + 1
+            bad = self.data[error.start : error.start + 1]
+            raise TraceError(f"{self.path}: line {line}: byte {bad!r} is not UTF-8 text") from error
+
+    def fail(self, line: int, message: str) -> NoReturn:
+        """Raise a `TraceError` about one line of the file (1 for the first)."""
+        raise TraceError(f"{self.path}: line {line}: {message}")
+
+
+def shown(value: object) -> str:
+    """Return a value of the file as an error message quotes it: one line, not too long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def _gunzip(path: Path, stored: bytes) -> bytes:
+    try:
+        return gzip.decompress(stored)
+    except (OSError, EOFError, zlib.error) as error:
+        raise TraceError(f"{path}: damaged gzip file: {error}") from error
