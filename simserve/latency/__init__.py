@@ -1,0 +1,20 @@
+"""How long a step takes: measured kernel tables, the predictor between them, and what is built from both."""
+
+from simserve.latency.base import PAGE, PROVENANCE, StepLatency
+from simserve.latency.compile import compile_step_latency
+from simserve.latency.overhead import OVERHEADS, EngineOverhead, overhead_named
+from simserve.latency.profiles import ProfileStore, shipped_profiles
+from simserve.latency.table_latency import TableLatency
+
+__all__ = [
+    "OVERHEADS",
+    "PAGE",
+    "PROVENANCE",
+    "EngineOverhead",
+    "ProfileStore",
+    "StepLatency",
+    "TableLatency",
+    "compile_step_latency",
+    "overhead_named",
+    "shipped_profiles",
+]

@@ -1,0 +1,106 @@
+"""From (model, GPU, parallelism, dtypes, engine) to a `StepLatency`: the one place where blocks are chosen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from simserve.errors import ScenarioError
+from simserve.latency.blocks.dense import add_dense
+from simserve.latency.blocks.ends import add_embedding, add_head
+from simserve.latency.blocks.gqa import add_gqa
+from simserve.latency.blocks.linear import add_linear
+from simserve.latency.blocks.mla import add_mla
+from simserve.latency.blocks.moe import add_moe
+from simserve.latency.blocks.plan import Plan, Setting
+from simserve.latency.kernels import Machine
+from simserve.latency.kernels.collective import hop_us
+from simserve.latency.overhead import VLLM, EngineOverhead
+from simserve.latency.profiles import ProfileStore, shipped_profiles
+from simserve.latency.roofline import BYTES, peaks_of
+from simserve.latency.stages import stage_layers
+from simserve.latency.table_latency import TableLatency
+from simserve.model.parallel import Parallelism
+from simserve.model.spec import Attention, DenseFfn, Ffn, GqaAttention, LayerGroup, MlaAttention, ModelSpec
+
+if TYPE_CHECKING:
+    from simserve.hardware import GpuSpec
+
+REFERENCE = (256, 1024)
+"""Sequences and mean context of the decode step by which the slowest pipeline stage is found."""
+
+
+def compile_step_latency(
+    spec: ModelSpec,
+    gpu: GpuSpec,
+    parallelism: Parallelism,
+    *,
+    weights_dtype: str = "bf16",
+    kv_dtype: str = "bf16",
+    overhead: EngineOverhead = VLLM,
+    profiles: ProfileStore | None = None,
+    analytic: Literal["allow", "refuse"] = "allow",
+) -> TableLatency:
+    """Compile the step latency of one replica.
+
+    `weights_dtype` is that of the layers' matrices (embedding and head stay at 16 bit). With analytic="refuse", a
+    combination without a measured table raises `ProfileError`; with "allow" it is costed by roofline, tagged
+    so, and named in `TableLatency.estimated`.
+    """
+    for name, dtype in (("weights_dtype", weights_dtype), ("kv_dtype", kv_dtype)):
+        if dtype not in BYTES:
+            raise ScenarioError(f"{name}: unknown dtype {dtype!r}; known: {', '.join(BYTES)}")
+    machine = Machine(gpu.name, peaks_of(gpu), profiles or shipped_profiles(), analytic == "allow")
+    setting = Setting(machine, spec.hidden_size, parallelism, weights_dtype, kv_dtype)
+    handed_over = 2 * spec.hidden_size * BYTES[setting.activation_dtype]
+    start_us = hop_us(machine, 0)
+    per_token_us = hop_us(machine, handed_over) - start_us
+    plans = _distinct_plans(spec, setting)
+    latencies = [TableLatency(plan, parallelism.pp, overhead, per_token_us, start_us) for plan in plans]
+    sequences, context = REFERENCE
+    slowest = max(latencies, key=lambda latency: latency.step_ns(sequences, sequences * context, ()))
+    slowest.forget()
+    slowest.estimated = tuple(machine.estimated)
+    return slowest
+
+
+def _distinct_plans(spec: ModelSpec, setting: Setting) -> list[Plan]:
+    """Return the plan of each pipeline stage, equal ones once."""
+    stages = stage_layers(spec.layers, setting.parallel.pp)
+    plans, seen = [], []
+    for index, groups in enumerate(stages):
+        first, last = index == 0, index == len(stages) - 1
+        if (groups, first, last) in seen:
+            continue
+        seen.append((groups, first, last))
+        plan = Plan(layers=sum(group.count for group in groups))
+        if first:
+            add_embedding(plan, setting)
+        for group in groups:
+            _add_group(plan, group, setting)
+        if last:
+            add_head(plan, spec, setting)
+        plans.append(plan)
+    return plans
+
+
+def _add_group(plan: Plan, group: LayerGroup, setting: Setting) -> None:
+    for attention in group.attentions:
+        _add_attention(plan, attention, setting, group.count)
+    for ffn in group.ffns:
+        _add_ffn(plan, ffn, setting, group.count)
+
+
+def _add_attention(plan: Plan, attention: Attention, setting: Setting, times: int) -> None:
+    if isinstance(attention, GqaAttention):
+        add_gqa(plan, attention, setting, times)
+    elif isinstance(attention, MlaAttention):
+        add_mla(plan, attention, setting, times)
+    else:
+        add_linear(plan, attention, setting, times)
+
+
+def _add_ffn(plan: Plan, ffn: Ffn, setting: Setting, times: int) -> None:
+    if isinstance(ffn, DenseFfn):
+        add_dense(plan, ffn, setting, times)
+    else:
+        add_moe(plan, ffn, setting, times)

@@ -1,0 +1,41 @@
+"""Costs as arrays: microseconds, and where each came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from simserve.latency.grid import ANALYTIC, Float64, Tags
+
+
+class Cost(NamedTuple):
+    """Times of one kernel over an array of sizes."""
+
+    us: Float64
+    tags: Tags
+
+
+class LinearOp(NamedTuple):
+    """A kernel whose time depends on a count only (tokens of the step, or sequences)."""
+
+    name: str
+    cost: Callable[[Float64], Cost]
+    """From the counts (float64[n], each at least 1) to their cost."""
+    times: int = 1
+    """How often a layer, or the step, runs it."""
+
+
+def analytic(us: Float64) -> Cost:
+    """Return a cost that comes from no measurement."""
+    return Cost(us, np.full(np.shape(us), ANALYTIC, np.uint8))
+
+
+def by_provenance(costs: list[tuple[Cost, int]], size: int) -> Float64:
+    """Return microseconds by provenance, float64[4, size], of costs each run a number of times."""
+    total = np.zeros((4, size))
+    places = np.arange(size)
+    for cost, times in costs:
+        total[cost.tags, places] += cost.us * times
+    return total

@@ -1,0 +1,85 @@
+"""Collectives among the GPUs of one node, from the `collective` table.
+
+An all-reduce takes the engine's own kernel where one was measured and the message is small enough, else NCCL
+(as vLLM's custom all-reduce, which serves 2, 4, 6 or 8 ranks up to a size that depends on the GPU).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simserve.latency.costs import Cost, LinearOp, analytic
+from simserve.latency.grid import Float64, Grid
+from simserve.latency.kernels.machine import Machine
+
+CUSTOM_ALL_REDUCE_MAX_BYTES = 8 * 1024 * 1024
+"""Largest message of vLLM's custom all-reduce (its default `max_size`, 8 MiB)."""
+HOP_LAUNCH_US = 10.0
+"""Start of a transfer between pipeline stages (assumption)."""
+LINK_EFFICIENCY = 0.8
+"""Share of NVLink bandwidth that estimates reach (assumption)."""
+
+
+def all_reduce(machine: Machine, name: str, ranks: int, bytes_per_row: float, times: int = 1) -> LinearOp:
+    """Return the all-reduce of `bytes_per_row` bytes per token over `ranks` GPUs (nothing for one)."""
+    nccl = _grid(machine, "all_reduce", "nccl", ranks)
+    custom = _grid(machine, "all_reduce", "custom_graph", ranks)
+
+    def cost(rows: Float64) -> Cost:
+        size = rows * bytes_per_row
+        if nccl is None:
+            return _estimate(machine, "all_reduce", ranks, size)
+        us, tags = nccl.tagged(size)
+        if custom is None:
+            return Cost(us, tags)
+        custom_us, custom_tags = custom.tagged(size)
+        small = size <= CUSTOM_ALL_REDUCE_MAX_BYTES
+        return Cost(np.where(small, custom_us, us), np.where(small, custom_tags, tags))
+
+    return LinearOp(name, cost, times)
+
+
+def collective(
+    machine: Machine, name: str, kind: str, ranks: int, bytes_per_row: float, times: int = 1
+) -> LinearOp:
+    """Return NCCL's `kind` (all_gather, reduce_scatter, all_to_all); the table's note defines the bytes."""
+    grid = _grid(machine, kind, "nccl", ranks)
+
+    def cost(rows: Float64) -> Cost:
+        size = rows * bytes_per_row
+        return _estimate(machine, kind, ranks, size) if grid is None else Cost(*grid.tagged(size))
+
+    return LinearOp(name, cost, times)
+
+
+def hop_us(machine: Machine, transferred_bytes: float) -> float:
+    """Return the estimated time to send bytes to the GPU of the next pipeline stage over NVLink."""
+    return HOP_LAUNCH_US + transferred_bytes * 1e6 / machine.peaks.nvlink_bytes_per_s / LINK_EFFICIENCY
+
+
+def _grid(machine: Machine, kind: str, impl: str, ranks: int) -> Grid | None:
+    key = ("collective", kind, impl, ranks)
+    if key not in machine.cache:
+        dtype = "fp16" if impl == "nccl" else "bf16"
+        rows = machine.rows("collective", coll=kind, impl=impl, dtype=dtype, ranks=ranks, nodes=1)
+        machine.cache[key] = (
+            None
+            if rows is None
+            else Grid(
+                [rows.numbers("bytes")],
+                rows.numbers("latency_us"),
+                lambda size: HOP_LAUNCH_US + _wire_us(machine, kind, ranks, size),
+            )
+        )
+    return machine.cache[key]
+
+
+def _wire_us(machine: Machine, kind: str, ranks: int, size: Float64) -> Float64:
+    """Return the time of a ring on NVLink: each rank sends (ranks - 1) / ranks of the data, twice to reduce."""
+    passes = 2.0 if kind == "all_reduce" else 1.0
+    return np.asarray(size) * (passes * (ranks - 1) / ranks * 1e6 / machine.peaks.nvlink_bytes_per_s)
+
+
+def _estimate(machine: Machine, kind: str, ranks: int, size: Float64) -> Cost:
+    machine.missing("collective", f"{kind} over {ranks} GPUs", "ranks", ranks)
+    return analytic(HOP_LAUNCH_US + _wire_us(machine, kind, ranks, size) / LINK_EFFICIENCY)

@@ -1,0 +1,49 @@
+"""One kind of GPU as the kernel families see it: its tables, its peaks, and whether estimates may fill gaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from simserve.errors import ProfileError, nearest
+from simserve.latency.profile_file import ProfileTable
+from simserve.latency.profiles import ProfileStore
+from simserve.latency.roofline import Peaks
+
+
+@dataclass
+class Machine:
+    """Source of kernel times for one GPU."""
+
+    gpu: str
+    peaks: Peaks
+    profiles: ProfileStore
+    allow_analytic: bool
+    estimated: list[str] = field(default_factory=list)
+    """What was costed without a table so far, in words."""
+    cache: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    """Grids already built, by family and shape."""
+
+    def rows(self, op: str, **equal: Any) -> ProfileTable | None:
+        """Return the rows of a table with these values, or None if there is no such table or row."""
+        table = self.profiles.table(self.gpu, op)
+        if table is None:
+            return None
+        rows = table.select(**equal)
+        return rows if len(rows) else None
+
+    def missing(self, op: str, what: str, column: str = "", value: Any = None) -> None:
+        """Note that `what` is costed by the analytic roofline; raise `ProfileError` if that is not allowed."""
+        table = self.profiles.table(self.gpu, op)
+        if table is None:
+            reason = f"no table {self.gpu}/{op}"
+        elif column:
+            known = [str(known) for known in table.values(column)]
+            reason = f"table {self.gpu}/{op} has {column} {', '.join(known)}{nearest(str(value), known)}"
+        else:
+            reason = f"table {self.gpu}/{op} has no such rows"
+        if not self.allow_analytic:
+            raise ProfileError(f"{what}: {reason}; set analytic: allow to estimate it by roofline")
+        note = f"{what}: {reason}; estimated by roofline"
+        if note not in self.estimated:
+            self.estimated.append(note)

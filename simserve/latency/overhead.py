@@ -1,0 +1,124 @@
+"""What a step costs beside its kernels: the engine's own work on the CPU, launches, CUDA-graph padding.
+
+Follows vLLM's async scheduling and SGLang's overlap scheduler: when overlapped, a step lasts as long as the
+longer of GPU and CPU work; otherwise they add up. A step outside the captured graph sizes must launch every
+kernel, so the GPU waits if launching takes longer than computing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simserve.errors import ScenarioError, nearest
+from simserve.latency.grid import Float64
+
+
+@dataclass(frozen=True)
+class EngineOverhead:
+    """Constants of one engine. `provenance` has one line for each of them."""
+
+    name: str
+    step_us: float = 0.0
+    """CPU work of the engine loop per step: schedule, prepare inputs, process outputs."""
+    sequence_us: float = 0.0
+    """The same for each sequence in the step."""
+    request_us: float = 0.0
+    """The same for each prompt chunk in the step."""
+    overlapped: bool = True
+    """True if the CPU prepares the next step while the GPU computes this one."""
+    gap_us: float = 0.0
+    """GPU idle time between two steps that overlap does not hide."""
+    capture_sizes: tuple[int, ...] = ()
+    """Batch sizes with a CUDA graph, ascending; empty: no graphs and no launch cost (an ideal engine)."""
+    launch_layer_us: float = 0.0
+    """CPU time to launch one layer's kernels when no graph holds them."""
+    provenance: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
+
+    def padded(self, tokens: int) -> int:
+        """Return the captured size that runs a step of `tokens` tokens; `tokens` itself if none does."""
+        place = bisect_left(self.capture_sizes, tokens)
+        return self.capture_sizes[place] if place < len(self.capture_sizes) else tokens
+
+    def captured(self, tokens: int) -> bool:
+        """Return True if a graph of at least this size exists, or launches are free."""
+        return not self.capture_sizes or tokens <= self.capture_sizes[-1]
+
+    def cpu_us(self, sequences: int | Float64, chunks: int) -> float | Float64:
+        """Return the engine loop's CPU time for one step."""
+        return self.step_us + self.sequence_us * sequences + self.request_us * chunks
+
+    def total_us(self, gpu_us: Float64, sequences: int, chunks: int, launch_us: float) -> Float64:
+        """Return the step's duration from its GPU time; `launch_us` is 0 for a step that is one graph."""
+        busy_us = np.maximum(gpu_us, launch_us)
+        cpu_us = self.cpu_us(sequences, chunks)
+        if self.overlapped:
+            return np.maximum(busy_us, cpu_us) + self.gap_us
+        return busy_us + cpu_us + self.gap_us
+
+
+def _vllm_capture_sizes(largest: int = 512) -> tuple[int, ...]:
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)]
+    return tuple(size for size in sizes if size <= largest)
+
+
+def _sglang_capture_sizes(largest: int = 256) -> tuple[int, ...]:
+    sizes = [1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 497, 16), *range(512, largest + 1, 32)]
+    return tuple(size for size in sizes if size <= largest)
+
+
+_CPU = (
+    "assumption, of the order of the coefficients that inference-sim publishes for vLLM on H100 (2026-08): "
+    "126 us per step, 4.4 us per sequence, 32 us per layer launched"
+)
+
+IDEAL = EngineOverhead("ideal", provenance={"all": "no engine cost: kernels only"})
+VLLM = EngineOverhead(
+    "vllm",
+    step_us=126.0,
+    sequence_us=4.4,
+    request_us=0.0,
+    overlapped=True,
+    gap_us=0.0,
+    capture_sizes=_vllm_capture_sizes(),
+    launch_layer_us=32.0,
+    provenance={
+        "step_us": _CPU,
+        "sequence_us": _CPU,
+        "request_us": "0: requests are tokenised in another process",
+        "overlapped": "vLLM 0.33.0 default: asynchronous scheduling",
+        "gap_us": "0: assumed hidden by asynchronous scheduling",
+        "capture_sizes": "vLLM 0.33.0 default: 1, 2, 4, 8..248 by 8, 256..512 by 16",
+        "launch_layer_us": _CPU,
+    },
+)
+SGLANG = EngineOverhead(
+    "sglang",
+    step_us=126.0,
+    sequence_us=4.4,
+    request_us=0.0,
+    overlapped=True,
+    gap_us=0.0,
+    capture_sizes=_sglang_capture_sizes(),
+    launch_layer_us=32.0,
+    provenance={
+        "step_us": _CPU,
+        "sequence_us": _CPU,
+        "request_us": "0: requests are tokenised in another process",
+        "overlapped": "SGLang 0.5.23 default: overlap scheduler",
+        "gap_us": "0: assumed hidden by the overlap scheduler",
+        "capture_sizes": "SGLang 0.5.23 default on 80-141 GB cards: 1, 2, 4, 8, 12, 16..256 by 8",
+        "launch_layer_us": _CPU,
+    },
+)
+OVERHEADS = {overhead.name: overhead for overhead in (IDEAL, VLLM, SGLANG)}
+
+
+def overhead_named(name: str) -> EngineOverhead:
+    """Return the overhead constants called `name`; raises `ScenarioError` if there are none."""
+    if name not in OVERHEADS:
+        known = ", ".join(sorted(OVERHEADS))
+        raise ScenarioError(f"unknown engine overhead {name!r}{nearest(name, OVERHEADS)}; known: {known}")
+    return OVERHEADS[name]
