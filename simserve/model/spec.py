@@ -22,7 +22,12 @@ class GqaAttention:
     q_lora_rank: int = 0
     """Rank of a factorised query projection (MFA of Step-3); 0 if the projection is one matrix."""
     qk_norm: bool = False
+    """True if queries and keys pass a learned norm of `head_dim` weights each (Qwen3)."""
     bias: bool = False
+    """True if the q, k and v projections have biases."""
+    output_bias: bool = False
+    output_gate: bool = False
+    """True if a gate as wide as the queries multiplies the output (Qwen3.5)."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +36,15 @@ class MlaAttention:
 
     num_attention_heads: int
     q_lora_rank: int
+    """Rank of the factorised query projection; 0 if it is one matrix (DeepSeek-V2-Lite)."""
     kv_lora_rank: int
     qk_nope_head_dim: int
     qk_rope_head_dim: int
     v_head_dim: int
     index_topk: int = 0
     """Keys attended per query where a sparse indexer selects them (DeepSeek-V3.2); 0 = all."""
+    index_n_heads: int = 0
+    index_head_dim: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,7 @@ class DenseFfn:
 
     intermediate_size: int
     matrices: int = 3
+    bias: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ class MoeFfn:
     shared_intermediate_size: int = 0
     """Intermediate size of all shared experts together; 0 if there are none."""
     zero_experts: int = 0
-    """Slots of the router that cost nothing (LongCat)."""
+    """Further slots of the router that cost nothing (LongCat); picks fall on them too."""
     n_group: int = 1
     topk_group: int = 1
     bias: bool = False
@@ -103,8 +112,20 @@ class ModelSpec:
     source: str
     """Where the figures were read."""
     num_nextn_predict_layers: int = 0
+    """Multi-token-prediction layers that the checkpoint ships; not part of `layers` or of any total."""
+    learned_positions: int = 0
+    """Rows of a learned position embedding (GPT-2 and GPT-3); 0 with rotary positions."""
+    layer_order: tuple[int, ...] = ()
+    """Index into `layers` of each layer, first to last; empty if the groups simply follow one another."""
 
     @property
     def num_layers(self) -> int:
         """Layers, a LongCat block counting once."""
         return sum(group.count for group in self.layers)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Index into `layers` of each layer, first to last (length `num_layers`)."""
+        if self.layer_order:
+            return self.layer_order
+        return tuple(index for index, group in enumerate(self.layers) for _ in range(group.count))

@@ -1,0 +1,76 @@
+"""What a GPU is, for a simulator: memory, bandwidths and peaks, each with its source and date."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from simserve.errors import ScenarioError, nearest
+
+
+class Figure(BaseModel):
+    """One figure of a GPU and where it was read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    value: float = Field(gt=0)
+    source: str = Field(min_length=1)
+    date: str = Field(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$")
+    """When the source was published or read: year, month or day."""
+    note: str = ""
+
+
+class GpuSpec(BaseModel):
+    """One kind of GPU. Rates are vendor figures, dense, and what no kernel reaches quite."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    """Name of the profile folder, set by the loader."""
+    title: str
+    """The vendor's name."""
+    sm_arch: int
+    """CUDA compute capability times ten (90 = Hopper)."""
+    gpus_per_node: int = Field(gt=0)
+    hbm: Figure
+    """Bytes that CUDA reports as the device's memory (less than the sticker says)."""
+    hbm_bandwidth: Figure
+    """Bytes/s."""
+    peak: dict[str, Figure]
+    """Dense FLOP/s by dtype."""
+    nvlink: Figure | None = None
+    """Bytes/s per direction of one GPU; None without NVLink."""
+    pcie: Figure
+    """Bytes/s per direction."""
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Usable device memory."""
+        return int(self.hbm.value)
+
+    @property
+    def hbm_bytes_per_s(self) -> float:
+        """Memory bandwidth."""
+        return self.hbm_bandwidth.value
+
+    @property
+    def nvlink_bytes_per_s(self) -> float:
+        """NVLink bandwidth per direction, 0 without NVLink."""
+        return self.nvlink.value if self.nvlink else 0.0
+
+    @property
+    def pcie_bytes_per_s(self) -> float:
+        """PCIe bandwidth per direction."""
+        return self.pcie.value
+
+    def peak_flops(self, dtype: str) -> float:
+        """Return the dense peak in FLOP/s; raises `ScenarioError` if the GPU has no such unit."""
+        if dtype not in self.peak:
+            known = ", ".join(self.peak)
+            raise ScenarioError(
+                f"GPU {self.name} has no peak for {dtype!r}{nearest(dtype, self.peak)}; has {known}"
+            )
+        return self.peak[dtype].value
+
+    def ridge(self, dtype: str = "bf16") -> float:
+        """Return the FLOPs per byte of memory traffic above which a kernel is compute-bound."""
+        return self.peak_flops(dtype) / self.hbm_bytes_per_s

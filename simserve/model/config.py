@@ -1,0 +1,138 @@
+"""A Hugging Face `config.json` that notices which of its fields were read.
+
+A field that nobody read and that is not known to leave the shapes alone is refused by name: a model
+with an attention of a new kind must not pass for an ordinary one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from simserve.errors import ScenarioError, nearest
+
+_HARMLESS = frozenset(
+    """
+    activation_function architectures attn_pdrop attn_implementation auto_map chat_template dtype embd_pdrop
+    ep_size hidden_act hidden_activation id2label label2id initial_context_length initializer_range
+    layer_norm_eps layer_norm_epsilon layernorm_epsilon max_window_layers model_type n_ctx name_or_path
+    norm_eps norm_topk_prob original_max_position_embeddings output_attentions output_hidden_states
+    output_router_logits partial_rotary_factor pretraining_tp quantization_config resid_pdrop return_dict
+    rms_norm_eps rope_parameters rope_scaling rope_theta rotary_dim routed_scaling_factor router_aux_loss_coef
+    router_jitter_noise scale_attn_weights scoring_func seq_aux summary_activation summary_first_dropout
+    summary_proj_to_labels summary_type summary_use_proj swiglu_limit task_specific_params topk_method
+    torch_dtype transformers_version unsloth_fixed use_cache aux_loss_alpha vision_config text_config
+    quantization attn_temperature_tuning floor_scale attn_scale rope_interleave
+    """.split()
+)
+_HARMLESS_PATTERN = re.compile(r"^_|_token_(id|index)s?$|dropout|_loss_|^image_|^video_|^vision_|^audio_")
+
+
+class Config:
+    """The fields of one model configuration, with a note of those that were read."""
+
+    def __init__(self, fields: Mapping[str, Any], place: str) -> None:
+        """`place` names the file (or preset) in messages."""
+        self._fields = fields
+        self._read: set[str] = set()
+        self.place = place
+
+    def has(self, name: str) -> bool:
+        """Tell whether the field is there and not null."""
+        return self._fields.get(name) is not None
+
+    def count(self, name: str, default: int | None = None) -> int:
+        """Return a field that must be a whole number >= 0; `default` stands in for an absent or null one."""
+        value = self._value(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise self.error(name, value, "a whole number, 0 or more")
+        return value
+
+    def size(self, name: str, default: int | None = None) -> int:
+        """Return a field that must be a whole number >= 1."""
+        value = self.count(name, default)
+        if value == 0:
+            raise self.error(name, value, "a whole number, 1 or more")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return a field that must be true or false."""
+        value = self._value(name, default)
+        if not isinstance(value, bool):
+            raise self.error(name, value, "true or false")
+        return value
+
+    def word(self, name: str, allowed: Iterable[str], default: str) -> str:
+        """Return a field that must be one of the `allowed` words."""
+        value = self._value(name, default)
+        words = sorted(allowed)
+        if value not in words:
+            raise self.error(name, value, "one of " + ", ".join(words) + nearest(str(value), words))
+        return value
+
+    def words(self, name: str, allowed: Iterable[str], length: int) -> list[str]:
+        """Return a list of `length` words, each of them among `allowed`."""
+        value = self._list(name, length)
+        words = sorted(allowed)
+        for item in value:
+            if item not in words:
+                raise self.error(name, item, "one of " + ", ".join(words) + nearest(str(item), words))
+        return value
+
+    def counts(self, name: str, length: int | None = None) -> list[int]:
+        """Return a list of whole numbers >= 0, of `length` if given; an absent one is empty."""
+        if length is None and not self.has(name):
+            self._read.add(name)
+            return []
+        value = self._list(name, length)
+        if any(isinstance(item, bool) or not isinstance(item, int) or item < 0 for item in value):
+            raise self.error(name, value, "a list of whole numbers, 0 or more")
+        return value
+
+    def require(self, name: str, allowed: object, why: str) -> None:
+        """Refuse the field unless it is absent, null or equal to `allowed`; `why` says what is not modelled."""
+        self._read.add(name)
+        value = self._fields.get(name)
+        if value is not None and value != allowed:
+            raise self.error(name, value, f"{allowed!r}: {why}")
+
+    def ignore(self, *names: str) -> None:
+        """Note that these fields do not change the shapes of this architecture."""
+        self._read.update(names)
+
+    def finish(self) -> None:
+        """Refuse fields that nobody read and that may change the maths."""
+        for name, value in self._fields.items():
+            known = name in self._read or name in _HARMLESS or _HARMLESS_PATTERN.search(name)
+            if known or value in (None, False, 0, "", [], {}):
+                continue
+            raise ScenarioError(
+                f"{self.place}: field {name!r} = {_short(value)} is not understood by the reader of this "
+                f"architecture{nearest(name, self._read)}; it may change what the model computes, so it is not "
+                "ignored. Remove it from the file if it does not"
+            )
+
+    def error(self, name: str, value: object, allowed: str) -> ScenarioError:
+        """Return the error for a wrong value."""
+        return ScenarioError(f"{self.place}: {name} = {_short(value)}, allowed is {allowed}")
+
+    def _value(self, name: str, default: object) -> Any:
+        self._read.add(name)
+        value = self._fields.get(name)
+        if value is not None:
+            return value
+        if default is None:
+            raise ScenarioError(f"{self.place}: field {name!r} is missing{nearest(name, self._fields)}")
+        return default
+
+    def _list(self, name: str, length: int | None) -> list[Any]:
+        value = self._value(name, None)
+        if not isinstance(value, list) or (length is not None and len(value) != length):
+            raise self.error(name, value, f"a list of {length} items" if length else "a list")
+        return value
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,62 @@
+"""Qwen 3.5 MoE (text): gated delta-rule layers with a constant state, full attention every fourth layer.
+
+Shapes follow transformers' Qwen3-Next and Qwen3.5 gated delta net: one projection to q, k, v, one to the
+gate, two small ones, a short convolution, and a state of value heads x key size x value size in the
+type `mamba_ssm_dtype`. The full layers gate their output. Images and the MTP layer are not modelled.
+"""
+
+from __future__ import annotations
+
+from simserve.model.config import Config
+from simserve.model.readers.base import READERS, Layer, decoder, gqa
+from simserve.model.spec import LinearAttention, ModelSpec, MoeFfn
+
+_STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_CONVOLUTION_BYTES = 2
+
+
+@READERS.register("qwen3_5_moe")
+@READERS.register("qwen3_5_moe_text")
+@READERS.register("Qwen3_5MoeForConditionalGeneration")
+@READERS.register("Qwen3_5MoeForCausalLM")
+def read_qwen35_moe(config: Config, name: str) -> ModelSpec:
+    """Read the text model of Qwen 3.5 MoE."""
+    config.ignore("full_attention_interval", "mtp_use_dedicated_embeddings")
+    config.require("mlp_only_layers", [], "dense layers in this family are not modelled")
+    layer_count = config.size("num_hidden_layers")
+    kinds = config.words("layer_types", ["linear_attention", "full_attention"], layer_count)
+    gate = config.flag("attn_output_gate", True)
+    bias = config.flag("attention_bias", False)
+    shared = config.count("shared_expert_intermediate_size", 0)
+    moe = MoeFfn(
+        n_routed_experts=config.size("num_experts"),
+        num_experts_per_tok=config.size("num_experts_per_tok"),
+        moe_intermediate_size=config.size("moe_intermediate_size"),
+        n_shared_experts=1 if shared else 0,
+        shared_intermediate_size=shared,
+    )
+    full = gqa(config, qk_norm=True, output_gate=gate, bias=bias, output_bias=bias)
+    linear = _delta_net(config)
+    layers: list[Layer] = [((linear if kind == "linear_attention" else full,), (moe,)) for kind in kinds]
+    config.ignore("mtp_num_hidden_layers")
+    return decoder(config, name, layers)
+
+
+def _delta_net(config: Config) -> LinearAttention:
+    key_dim = config.size("linear_key_head_dim")
+    value_heads, value_dim = config.size("linear_num_value_heads"), config.size("linear_value_head_dim")
+    keys, values = config.size("linear_num_key_heads") * key_dim, value_heads * value_dim
+    kernel = config.size("linear_conv_kernel_dim")
+    mixed = 2 * keys + values
+    hidden = config.size("hidden_size")
+    state_dtype = config.word("mamba_ssm_dtype", _STATE_BYTES, "float32")
+    return LinearAttention(
+        num_attention_heads=value_heads,
+        head_dim=value_dim,
+        state_bytes=value_heads * key_dim * value_dim * _STATE_BYTES[state_dtype]
+        + mixed * (kernel - 1) * _CONVOLUTION_BYTES,
+        params=hidden * (mixed + values + 2 * value_heads)
+        + mixed * kernel
+        + values * hidden
+        + 2 * value_heads,
+    )

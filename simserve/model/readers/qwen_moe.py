@@ -1,0 +1,37 @@
+"""Mixtral and the Qwen 3 mixture-of-experts models: grouped-query attention, routed experts, no shared one."""
+
+from __future__ import annotations
+
+from simserve.model.config import Config
+from simserve.model.readers.base import READERS, Layer, decoder, dense, gqa
+from simserve.model.readers.spans import spans
+from simserve.model.spec import ModelSpec, MoeFfn
+
+
+@READERS.register("mixtral")
+@READERS.register("MixtralForCausalLM")
+def read_mixtral(config: Config, name: str) -> ModelSpec:
+    """Read Mixtral, whose experts are as wide as `intermediate_size`."""
+    moe = MoeFfn(
+        config.size("num_local_experts"), config.size("num_experts_per_tok"), config.size("intermediate_size")
+    )
+    return decoder(config, name, [((gqa(config, **span),), (moe,)) for span in spans(config)])
+
+
+@READERS.register("qwen3_moe")
+@READERS.register("Qwen3MoeForCausalLM")
+def read_qwen3_moe(config: Config, name: str) -> ModelSpec:
+    """Read Qwen 3 MoE: every `decoder_sparse_step`-th layer routes, unless `mlp_only_layers` names it."""
+    bias = config.flag("attention_bias", False)
+    step = config.size("decoder_sparse_step", 1)
+    plain = set(config.counts("mlp_only_layers"))
+    moe = MoeFfn(
+        config.size("num_experts"), config.size("num_experts_per_tok"), config.size("moe_intermediate_size")
+    )
+    ffn = dense(config)
+    layers: list[Layer] = []
+    for index, span in enumerate(spans(config)):
+        attention = gqa(config, qk_norm=True, bias=bias, output_bias=bias, **span)
+        routed = index not in plain and (index + 1) % step == 0
+        layers.append(((attention,), (moe if routed else ffn,)))
+    return decoder(config, name, layers)

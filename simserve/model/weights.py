@@ -1,0 +1,184 @@
+"""Weights on each GPU under tensor, pipeline, data and expert parallelism, and bytes read per step.
+
+vLLM's and SGLang's placement: attention and dense matrices are cut by tp and copied on every dp rank;
+routed experts spread over all tp x dp GPUs of a stage, whole (ep) or cut; norms and routers are copied.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from simserve.errors import ScenarioError
+from simserve.model.dtypes import PLAIN_BYTES, WeightFormat, weight_format
+from simserve.model.experts import touched_experts
+from simserve.model.parallel import Parallelism
+from simserve.model.params import all_parts
+from simserve.model.parts import Part, first_parts, last_parts, layer_parts
+from simserve.model.spec import GqaAttention, ModelSpec, MoeFfn
+from simserve.model.stages import Stage, pipeline_stages
+
+
+@dataclass(frozen=True)
+class WeightBytes:
+    """Weights of one GPU by kind, in bytes."""
+
+    embedding_and_head: int
+    attention: int
+    dense_ffn: int
+    shared_expert: int
+    routed_expert: int
+    plain: int
+    """Norms, routers, biases: on every GPU."""
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(vars(self).values())
+
+
+def weight_bytes_per_gpu(
+    spec: ModelSpec, parallelism: Parallelism, weights_dtype: str, *, redundant_experts: int = 0
+) -> int:
+    """Return the weight bytes of the fullest GPU of a replica (that of the heaviest pipeline stage)."""
+    stages = weight_bytes_per_stage(spec, parallelism, weights_dtype, redundant_experts=redundant_experts)
+    return max(stage.total for stage in stages)
+
+
+def weight_bytes_per_stage(
+    spec: ModelSpec, parallelism: Parallelism, weights_dtype: str, *, redundant_experts: int = 0
+) -> list[WeightBytes]:
+    """Return the weights of one GPU of each pipeline stage, first to last.
+
+    `redundant_experts` are copies per MoE layer beyond the model's own. Raises `ScenarioError` if the
+    degrees do not divide the model.
+    """
+    check_parallelism(spec, parallelism, redundant_experts)
+    spread = _Spread(parallelism, redundant_experts, weight_format(weights_dtype))
+    return [_stage_bytes(spec, stage, spread) for stage in pipeline_stages(spec, parallelism.pp)]
+
+
+def weight_bytes_total(spec: ModelSpec, weights_dtype: str) -> int:
+    """Return the bytes of the whole model, each weight once."""
+    return weight_bytes_per_gpu(spec, Parallelism(), weights_dtype)
+
+
+def weight_bytes_read(spec: ModelSpec, tokens: float, weights_dtype: str) -> float:
+    """Return the bytes that a step of `tokens` tokens must read, each weight of the model once.
+
+    Of the routed experts only those that uniform routing touches in expectation; of the embedding only
+    the rows looked up.
+    """
+    fmt = weight_format(weights_dtype)
+    total = 0.0
+    for count, part in all_parts(spec):
+        if part.kind == "routed_expert":
+            continue
+        share = 1.0 if part.matmul or part.kind == "plain" else min(1.0, tokens / spec.vocab_size)
+        total += count * part.params * share * _param_bytes(part, fmt)
+    if spec.tie_word_embeddings:  # the head reads the whole embedding
+        total += spec.vocab_size * spec.hidden_size * PLAIN_BYTES * (1 - min(1.0, tokens / spec.vocab_size))
+    return total + _expert_bytes_read(spec, tokens, fmt)
+
+
+def check_parallelism(spec: ModelSpec, parallelism: Parallelism, redundant_experts: int = 0) -> None:
+    """Raise `ScenarioError` unless the degrees divide the model's heads, layers and experts."""
+    for name in ("tp", "pp", "dp", "ep"):
+        if getattr(parallelism, name) < 1:
+            raise ScenarioError(
+                f"{name} = {getattr(parallelism, name)}, allowed is a whole number, 1 or more"
+            )
+    group = parallelism.tp * parallelism.dp
+    if group % parallelism.ep:
+        raise ScenarioError(
+            f"ep = {parallelism.ep} does not divide tp * dp = {group}, the GPUs that experts spread over"
+        )
+    for layers in spec.layers:
+        for attention in layers.attentions:
+            _check_heads(spec, attention.num_attention_heads, parallelism.tp)
+            if isinstance(attention, GqaAttention):
+                _check_kv_heads(spec, attention.num_key_value_heads, parallelism.tp)
+        for ffn in layers.ffns:
+            if isinstance(ffn, MoeFfn):
+                _check_experts(spec, ffn, parallelism, redundant_experts)
+    if parallelism.ep > 1 and not any(isinstance(f, MoeFfn) for g in spec.layers for f in g.ffns):
+        raise ScenarioError(f"ep = {parallelism.ep}, allowed is 1: {spec.name} has no experts")
+
+
+def _check_heads(spec: ModelSpec, heads: int, tp: int) -> None:
+    if heads % tp:
+        raise ScenarioError(f"tp = {tp} does not divide the {heads} attention heads of {spec.name}")
+
+
+def _check_kv_heads(spec: ModelSpec, heads: int, tp: int) -> None:
+    if heads % tp and tp % heads:
+        raise ScenarioError(f"tp = {tp} neither divides nor is a multiple of {heads} KV heads of {spec.name}")
+
+
+def _check_experts(spec: ModelSpec, moe: MoeFfn, parallelism: Parallelism, redundant: int) -> None:
+    physical = moe.n_routed_experts + redundant
+    if physical % parallelism.ep:
+        raise ScenarioError(
+            f"ep = {parallelism.ep} does not divide the {physical} experts of {spec.name} "
+            f"({moe.n_routed_experts} + {redundant} redundant)"
+        )
+
+
+@dataclass(frozen=True)
+class _Spread:
+    parallelism: Parallelism
+    redundant_experts: int
+    fmt: WeightFormat
+
+    def bytes(self, part: Part, experts: int) -> float:
+        """Bytes of the part on one GPU; `experts` is how many the layer has."""
+        size = part.params * _param_bytes(part, self.fmt)
+        match part.split:
+            case "tp":
+                return size / self.parallelism.tp
+            case "kv_heads":
+                return size / min(self.parallelism.tp, part.kv_heads)
+            case "experts":
+                copies = (experts + self.redundant_experts) / experts
+                return size * copies / (self.parallelism.tp * self.parallelism.dp)
+            case _:
+                return size
+
+
+def _stage_bytes(spec: ModelSpec, stage: Stage, spread: _Spread) -> WeightBytes:
+    sums = dict.fromkeys(("embedding", "head", *_KINDS), 0.0)
+    ends = (first_parts(spec) if stage.first else []) + (last_parts(spec) if stage.last else [])
+    if stage.last and not stage.first and spec.tie_word_embeddings:
+        ends.append(first_parts(spec)[0])  # a tied head needs its own copy in another stage
+    for part in ends:
+        sums[part.kind] += spread.bytes(part, 1)
+    for count, group in zip(stage.layers, spec.layers, strict=True):
+        experts = sum(ffn.n_routed_experts for ffn in group.ffns if isinstance(ffn, MoeFfn))
+        for part in layer_parts(group, spec.hidden_size):
+            sums[part.kind] += count * spread.bytes(part, experts)
+    ends_bytes = math.ceil(sums["embedding"] + sums["head"])
+    return WeightBytes(ends_bytes, *(math.ceil(sums[kind]) for kind in _KINDS))
+
+
+_KINDS = ("attention", "dense_ffn", "shared_expert", "routed_expert", "plain")
+
+
+def _param_bytes(part: Part, fmt: WeightFormat) -> float:
+    match part.kind:
+        case "routed_expert":
+            return fmt.expert_bytes
+        case "attention" | "dense_ffn" | "shared_expert":
+            return fmt.matrix_bytes
+        case _:
+            return PLAIN_BYTES
+
+
+def _expert_bytes_read(spec: ModelSpec, tokens: float, fmt: WeightFormat) -> float:
+    total = 0.0
+    for group in spec.layers:
+        moes = [ffn for ffn in group.ffns if isinstance(ffn, MoeFfn)]
+        parts = [p for p in layer_parts(group, spec.hidden_size) if p.kind == "routed_expert"]
+        for moe, part in zip(moes, parts, strict=True):
+            share = touched_experts(moe, tokens) / moe.n_routed_experts
+            total += group.count * part.params * share * fmt.expert_bytes
+    return total
