@@ -25,7 +25,16 @@ class Batch:
     The decoding sequences are given as two numbers, never as a list: a step must cost what changed in it.
     """
 
-    __slots__ = ("admitted", "chunks", "decode_context", "decodes", "preempted", "repeats", "sealed", "stalled")
+    __slots__ = (
+        "admitted",
+        "chunks",
+        "decode_context",
+        "decodes",
+        "preempted",
+        "repeats",
+        "sealed",
+        "stalled",
+    )
 
     def __init__(
         self,

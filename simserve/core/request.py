@@ -16,6 +16,7 @@ class Request:
 
     __slots__ = (
         "arrival_ns",
+        "cached",
         "computed",
         "decoding",
         "id",
@@ -39,6 +40,8 @@ class Request:
         """Tokens known so far: the prompt, and after a preemption the output already produced."""
         self.computed = 0
         """Tokens whose KV is computed (for a decoding request: as of `joined_step`)."""
+        self.cached = 0
+        """Tokens found in the prefix cache at the last admission."""
         self.decoding = False
         self.joined_step = 0
         """Decode step of its group at which `computed` was true."""

@@ -24,6 +24,21 @@ class PolicyParams(BaseModel):
 class Policy(Protocol):
     """Decides what one replica computes next."""
 
+    @property
+    def running(self) -> int:
+        """Requests that hold KV."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the queue."""
+        ...
+
+    @property
+    def kv_used_blocks(self) -> int:
+        """Blocks held by running requests."""
+        ...
+
     def add(self, request: Request) -> None:
         """Put an arriving request in the waiting queue."""
         ...
@@ -38,25 +53,6 @@ class Policy(Protocol):
 
     def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
         """Book that `batch` ran `steps` times (at most batch.repeats) and whose last token came out of it."""
-        ...
-
-
-class PolicyState(Protocol):
-    """What a replica and its routers may read of a policy at a step boundary."""
-
-    @property
-    def running(self) -> int:
-        """Requests that hold KV."""
-        ...
-
-    @property
-    def waiting(self) -> int:
-        """Requests in the queue."""
-        ...
-
-    @property
-    def kv_used_blocks(self) -> int:
-        """Blocks held by running requests."""
         ...
 
 

@@ -1,0 +1,168 @@
+"""The books of a replica: it plays the model (it alone knows how long answers are) and writes outcomes down.
+
+Everything here happens at a step boundary: `begin` when a batch was decided, `step` or `run` when its time
+has passed. The scheduler is told only which requests finished.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simserve.core import Batch, Request
+from simserve.engine.answer import NOT_DECODING, Answer
+from simserve.engine.lane import Lane
+from simserve.engine.meter import Meter
+
+if TYPE_CHECKING:
+    from simserve.engine.cluster import Cluster
+    from simserve.engine.replica import Replica, Run
+
+_MOST_BARREN_STEPS = 20_000
+"""Steps in a row without a token shown, after which the run is declared stuck."""
+
+
+class Books:
+    """Answers in progress, totals, and the way to the recorder."""
+
+    def __init__(self, replica: Replica, cluster: Cluster) -> None:
+        """One lane per microbatch that can be in flight."""
+        self._replica = replica
+        self._cluster = cluster
+        self._recorder = cluster.recorder
+        self._env = replica.env
+        self._policy = replica.policy
+        self.meter = Meter()
+        self.answers: dict[int, Answer] = {}
+        self.lanes = [Lane(cluster.recorder) for _ in range(replica.latency.stages)]
+        self.known_tokens = 0
+        """Prompt tokens and tokens shown, of all outstanding requests."""
+        self._barren_steps = 0
+
+    def open(self, request: Request, length: int) -> None:
+        """A request arrived whose answer has `length` tokens."""
+        self.answers[request.id] = Answer(request, length, self._recorder.is_steady(request))
+        self.known_tokens += request.prompt_tokens
+
+    def begin(self, batch: Batch) -> None:
+        """Book what a decision changes at once: preemptions, missed steps, admissions, prompt tokens."""
+        recorder, answers, now_ns = self._recorder, self.answers, self._env.now
+        for request in batch.preempted:
+            answer = answers[request.id]
+            self.meter.preemptions += 1
+            recorder.preemptions[request.id] += 1
+            answer.left_ns = now_ns
+            self._leave_lane(answer)
+        for request in batch.stalled:
+            self._leave_lane(answers[request.id])
+        for request in batch.admitted:
+            if recorder.first_scheduled_ns[request.id] < 0:
+                recorder.first_scheduled_ns[request.id] = now_ns
+                recorder.cached_tokens[request.id] = request.cached
+            else:
+                recorder.requeued_ns[request.id] += now_ns - answers[request.id].left_ns
+        for chunk in batch.chunks:
+            self._count_prefill(answers[chunk.request.id], chunk.tokens, chunk.cached)
+
+    def step(self, batch: Batch, start_ns: int, lane_index: int = 0) -> None:
+        """Book one step with prompt chunks that began at `start_ns` and ends now."""
+        now_ns, lane = self._env.now, self.lanes[lane_index]
+        finished: list[Answer] = []
+        prefilled = sum(chunk.tokens for chunk in batch.chunks)
+        decoded = lane.live if batch.decodes else 0
+        self._note_interval(start_ns, prefilled, decoded, 1)
+        if batch.decodes:
+            self.meter.decode(batch, decoded, 1)
+            self.known_tokens += decoded
+            lane.show_gaps(now_ns)
+            finished = lane.advance(1, now_ns)
+        self._rejoin(batch, lane)
+        for chunk in batch.chunks:
+            if chunk.last:
+                self._prompt_done(self.answers[chunk.request.id], lane_index, finished)
+        self._close(batch, 1, finished, lane_index)
+
+    def run(self, batch: Batch, run: Run, steps: int, lane_index: int = 0) -> None:
+        """Book the first `steps` steps of a run of decode steps; the last ends now."""
+        now_ns, lane = self._env.now, self.lanes[lane_index]
+        decoded = lane.live * steps
+        self._note_interval(run.start_ns, 0, decoded, steps)
+        self.meter.decode(batch, lane.live, steps)
+        self.known_tokens += decoded
+        if lane.in_rhythm(run.start_ns) and len(self.lanes) == 1:
+            run.page.count(run.offset, steps, lane.live, lane.live_steady)
+        else:
+            run.page.count(run.offset, steps, 0, 0)
+            lane.show_gaps(now_ns)
+        finished = lane.advance(steps, now_ns)
+        self._rejoin(batch, lane)
+        self._close(batch, steps, finished, lane_index)
+
+    # -- parts -----------------------------------------------------------------------------------------
+
+    def _close(self, batch: Batch, steps: int, finished: list[Answer], lane_index: int) -> None:
+        """Tell the policy, then the world, what ended."""
+        if finished or self.lanes[lane_index].live:
+            self._barren_steps = 0
+        else:
+            self._barren_steps += steps
+            if self._barren_steps > _MOST_BARREN_STEPS:
+                self._replica.stuck(f"{self._barren_steps} steps in a row showed no token")
+        self._policy.update(batch, steps, [answer.request for answer in finished], lane_index)
+        for answer in finished:
+            del self.answers[answer.request.id]
+            self.known_tokens -= answer.request.prompt_tokens + answer.length
+        for answer in finished:
+            self._cluster.complete(answer.request, answer.length)
+
+    def _prompt_done(self, answer: Answer, lane_index: int, finished: list[Answer]) -> None:
+        """A step computed the last known token of the request: show a token, unless none is wanted."""
+        recorder, now_ns, row = self._recorder, self._env.now, answer.request.id
+        if not answer.length:
+            finished.append(answer)
+            return
+        if answer.shown:
+            recorder.gap(now_ns - answer.shown_ns, 1, answer.steady)
+        else:
+            recorder.first_token_ns[row] = now_ns
+        answer.shown += 1
+        answer.shown_ns = now_ns
+        answer.lane = lane_index
+        self.known_tokens += 1
+        if answer.shown == answer.length:
+            finished.append(answer)
+        else:
+            self.lanes[lane_index].join(answer)
+
+    def _leave_lane(self, answer: Answer) -> None:
+        """Take an answer out of the steps that come, if it decodes."""
+        if answer.end_step != NOT_DECODING:
+            self.lanes[answer.lane].leave(answer)
+            answer.computed_high = answer.request.prompt_tokens + answer.shown - 1
+
+    def _rejoin(self, batch: Batch, lane: Lane) -> None:
+        """Let those that missed the step take part again."""
+        for request in batch.stalled:
+            lane.join(self.answers[request.id])
+
+    def _count_prefill(self, answer: Answer, tokens: int, cached: int) -> None:
+        """Count prompt tokens without padding, and how many of them had been computed before."""
+        meter = self.meter
+        tokens = min(tokens, answer.request.prompt_tokens + answer.shown - cached)
+        meter.prefill(tokens, cached)
+        meter.recomputed_tokens += max(0, min(answer.computed_high, cached + tokens) - cached)
+        answer.computed_high = max(answer.computed_high, cached + tokens)
+
+    def _note_interval(self, start_ns: int, prefill_tokens: int, decode_tokens: int, steps: int) -> None:
+        policy, meter, now_ns = self._policy, self.meter, self._env.now
+        meter.steps += steps
+        meter.busy_ns += now_ns - start_ns
+        meter.timeline.add(
+            start_ns,
+            now_ns,
+            policy.running,
+            policy.waiting,
+            policy.kv_used_blocks,
+            prefill_tokens,
+            decode_tokens,
+            steps,
+        )

@@ -1,0 +1,75 @@
+"""Step boundaries: SimPy events that sort after every other event of their instant.
+
+Arrivals that carry the time stamp of a boundary are seen by the decision made there, whatever the order in
+which events were scheduled. Boundaries of several replicas at one instant are processed in the order of the
+replicas' ranks. Both are what makes fast-forward equal to stepping on traces with coarse time stamps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simpy import Environment
+from simpy.events import Event, EventPriority
+
+_FIRST_RANK = 2
+"""SimPy's own priorities are 0 (urgent) and 1 (normal)."""
+
+
+class Clock(Environment):
+    """A SimPy environment whose time is an integer number of nanoseconds."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def now(self) -> int:
+            """Present time in ns."""
+            ...
+
+
+class Boundary(Event):
+    """The end of a step (or of a wait) of the replica with this rank, `delay_ns` from now."""
+
+    def __init__(self, env: Clock, rank: int, delay_ns: int) -> None:
+        """Schedules itself."""
+        self.env = env
+        self.callbacks = []
+        self._value = None
+        self._ok = True
+        env.schedule(self, EventPriority(_FIRST_RANK + rank), delay_ns)
+
+
+class WakeUp(Event):
+    """The end of an idle wait without a known end: `fire` schedules it for the present instant."""
+
+    def fire(self, rank: int) -> None:
+        """Let the waiting replica decide after all other events of this instant."""
+        self._value = None
+        self._ok = True
+        self.env.schedule(self, EventPriority(_FIRST_RANK + rank))
+
+
+class Front:
+    """How far the boundaries of the present instant have been processed, over all replicas.
+
+    A replica that sleeps through a run of steps has boundaries that are no events. This tells, for an
+    arrival at just such an instant, whether that boundary would already have been processed.
+    """
+
+    __slots__ = ("now_ns", "rank")
+
+    def __init__(self) -> None:
+        self.now_ns = -1
+        self.rank = -1
+
+    def reach(self, now_ns: int, rank: int) -> None:
+        """Record that the boundary of `rank` at `now_ns` is being processed."""
+        if now_ns != self.now_ns:
+            self.now_ns = now_ns
+            self.rank = rank
+        elif rank > self.rank:
+            self.rank = rank
+
+    def passed(self, now_ns: int, rank: int) -> bool:
+        """Return True if a boundary of `rank` at `now_ns` counts as processed."""
+        return now_ns == self.now_ns and self.rank > rank

@@ -1,0 +1,100 @@
+"""The cluster: replicas behind one router, and what happens when a request arrives or ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from simserve.core import Request, Trace
+from simserve.engine.boundary import Clock, Front
+from simserve.engine.decode_table import DecodeTable
+from simserve.engine.recorder import Recorder
+from simserve.engine.replica import Replica
+from simserve.engine.spec import ReplicaSpec
+from simserve.latency.base import StepLatency
+from simserve.router.base import Router
+
+Progress = Callable[[int, int, int], None]
+"""Called with (now_ns, requests ended, requests in all)."""
+
+_PROGRESS_EVERY = 256
+
+
+class Cluster:
+    """All replicas of a run."""
+
+    def __init__(
+        self,
+        env: Clock,
+        trace: Trace,
+        specs: Sequence[ReplicaSpec],
+        router: Router,
+        recorder: Recorder,
+        fast_forward: bool,
+        progress: Progress | None,
+    ) -> None:
+        """Builds a replica per spec; replicas with the same latency share one decode table."""
+        self.env = env
+        self.router = router
+        self.recorder = recorder
+        self.fast_forward = fast_forward
+        self.front = Front()
+        self.on_end: Callable[[int], None] = lambda row: None
+        """Set by the source: called with the row of each request that ended."""
+        self._progress = progress
+        self._total = len(trace)
+        self._output_tokens = trace.output_tokens.tolist()
+        self.tables: dict[int, DecodeTable] = {}
+        self.replicas = [self._build(spec, rank) for rank, spec in enumerate(specs)]
+
+    def _build(self, spec: ReplicaSpec, rank: int) -> Replica:
+        table = self.tables.setdefault(id(spec.latency), DecodeTable(spec.latency))
+        return _replica_class(spec.latency)(self.env, self, spec, rank, table)
+
+    def submit(self, request: Request) -> None:
+        """A request arrives: route it, then admit or refuse it."""
+        now_ns = self.env.now
+        self.recorder.arrive(request, now_ns)
+        index = self.router.choose(request, self.replicas, now_ns)
+        replica = self.replicas[index]
+        self.recorder.replica[request.id] = index
+        refusal = _refusal(request, replica.spec)
+        if refusal:
+            self.recorder.refuse(request, refusal, now_ns)
+            self._ended(request.id)
+            return
+        replica.enqueue(request, self._answer_length(request, replica.spec))
+
+    def complete(self, request: Request, output_tokens: int) -> None:
+        """A request's last token was shown."""
+        self.recorder.complete(request, output_tokens, self.env.now)
+        self._ended(request.id)
+
+    def _ended(self, row: int) -> None:
+        ended = self.recorder.ended
+        if self._progress and not ended % _PROGRESS_EVERY:
+            self._progress(self.env.now, ended, self._total)
+        self.on_end(row)
+
+    def _answer_length(self, request: Request, spec: ReplicaSpec) -> int:
+        """Return the output tokens that will be produced; an answer cut short is noted with the reason."""
+        wanted = self._output_tokens[request.id]
+        room = spec.max_model_len - request.prompt_tokens
+        if wanted > min(request.max_tokens, room):
+            limit = "its max_tokens" if request.max_tokens <= room else f"max_model_len: {spec.limit_reason}"
+            self.recorder.note(request, f"answer cut at {limit}")
+        return min(wanted, request.max_tokens, room)
+
+
+def _refusal(request: Request, spec: ReplicaSpec) -> str | None:
+    """Return why the replica can never serve the request, or None."""
+    if request.prompt_tokens < 1:
+        return "empty prompt"
+    if request.prompt_tokens >= spec.max_model_len:
+        return f"prompt of max_model_len {spec.max_model_len} tokens or more ({spec.limit_reason})"
+    return None
+
+
+def _replica_class(latency: StepLatency) -> type[Replica]:
+    from simserve.engine.pipeline import PipelineReplica
+
+    return PipelineReplica if latency.stages > 1 else Replica

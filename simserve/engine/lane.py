@@ -1,0 +1,102 @@
+"""A lane: answers that decode in the same steps. A replica has one, or one per microbatch of a pipeline.
+
+A lane counts its steps, so an answer that joins at step j with r tokens left ends at step j + r and nothing
+is done per token. For the gaps between tokens it knows when its members were last shown one: nearly always at
+the end of the lane's last step; whoever joined or came back at another time is counted apart until the next.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from simserve.engine.answer import NOT_DECODING, Answer
+from simserve.engine.recorder import Recorder
+
+
+class Lane:
+    """Members as counts, and a heap of the steps at which they end."""
+
+    __slots__ = ("_ends", "_joined", "_others", "live", "live_steady", "recorder", "shown_ns", "step")
+
+    def __init__(self, recorder: Recorder) -> None:
+        """Gaps go to `recorder`."""
+        self.recorder = recorder
+        self.step = 0
+        self.live = 0
+        """Answers that produce a token in each step."""
+        self.live_steady = 0
+        self.shown_ns = 0
+        """When all members but those in `_others` were last shown a token."""
+        self._others: dict[int, list[int]] = {}
+        """Members last shown a token at another time: time -> [all, steady]."""
+        self._ends: list[tuple[int, int, Answer]] = []
+        """(end step, order of joining, answer); stale if the answer's end step moved."""
+        self._joined = 0
+
+    def join(self, answer: Answer) -> None:
+        """Let an answer take part from the next step on; its `shown` and `shown_ns` are true now."""
+        answer.joined_step = self.step
+        answer.end_step = self.step + answer.length - answer.shown
+        self._joined += 1
+        heappush(self._ends, (answer.end_step, self._joined, answer))
+        if not self.live:
+            self.shown_ns = answer.shown_ns
+        elif answer.shown_ns != self.shown_ns:
+            counts = self._others.setdefault(answer.shown_ns, [0, 0])
+            counts[0] += 1
+            counts[1] += answer.steady
+        self.live += 1
+        self.live_steady += answer.steady
+
+    def leave(self, answer: Answer) -> None:
+        """Take an unfinished answer out, bringing its `shown` and `shown_ns` up to date."""
+        answer.shown = answer.length - (answer.end_step - self.step)
+        answer.end_step = NOT_DECODING
+        self.live -= 1
+        self.live_steady -= answer.steady
+        if answer.joined_step == self.step and answer.shown_ns in self._others:
+            counts = self._others[answer.shown_ns]
+            counts[0] -= 1
+            counts[1] -= answer.steady
+        else:
+            answer.shown_ns = self.shown_ns
+
+    def steps_to_end(self, most: int) -> int:
+        """Return the steps until the first answer ends, at most `most`."""
+        ends = self._ends
+        while ends:
+            end_step, _, answer = ends[0]
+            if answer.end_step == end_step:
+                return min(most, end_step - self.step)
+            heappop(ends)
+        return most
+
+    def in_rhythm(self, now_ns: int) -> bool:
+        """Return True if every member was shown its last token just now."""
+        return self.shown_ns == now_ns and not self._others
+
+    def advance(self, steps: int, now_ns: int) -> list[Answer]:
+        """Count `steps` steps, the last ending now; return the answers that end with it."""
+        self.step += steps
+        self.shown_ns = now_ns
+        ends, finished = self._ends, []
+        while ends and ends[0][0] <= self.step:
+            end_step, _, answer = heappop(ends)
+            if answer.end_step == end_step:
+                answer.end_step = NOT_DECODING
+                answer.shown = answer.length
+                self.live -= 1
+                self.live_steady -= answer.steady
+                finished.append(answer)
+        return finished
+
+    def show_gaps(self, now_ns: int) -> None:
+        """Record the gaps of one step that ends now; call before `advance`."""
+        recorder = self.recorder
+        count, steady = self.live, self.live_steady
+        for shown_ns, (others, steady_others) in self._others.items():
+            recorder.gap(now_ns - shown_ns, others, steady_others)
+            count -= others
+            steady -= steady_others
+        self._others.clear()
+        recorder.gap(now_ns - self.shown_ns, count, steady)

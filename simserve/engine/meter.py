@@ -1,0 +1,48 @@
+"""Totals of one replica."""
+
+from __future__ import annotations
+
+from simserve.core import Batch
+from simserve.engine.timeline import TimelineRecorder
+
+
+class Meter:
+    """Counts work as it is booked; everything is an integer, so the order of booking cannot matter."""
+
+    __slots__ = (
+        "busy_ns",
+        "decode_pairs",
+        "decode_tokens",
+        "preemptions",
+        "prefill_pairs",
+        "prefill_tokens",
+        "recomputed_tokens",
+        "steps",
+        "timeline",
+        "wakeups",
+    )
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.wakeups = 0
+        self.busy_ns = 0
+        self.prefill_tokens = 0
+        self.decode_tokens = 0
+        self.recomputed_tokens = 0
+        self.preemptions = 0
+        self.prefill_pairs = 0
+        self.decode_pairs = 0
+        self.timeline = TimelineRecorder()
+
+    def decode(self, batch: Batch, live: int, steps: int) -> None:
+        """Count `steps` steps; `live` of the batch's sequences show a token in each, the rest is padding."""
+        pairs = steps * batch.decode_context + batch.decodes * steps * (steps - 1) // 2
+        if live != batch.decodes:
+            pairs = pairs * live // batch.decodes
+        self.decode_pairs += pairs
+        self.decode_tokens += live * steps
+
+    def prefill(self, tokens: int, cached: int) -> None:
+        """Count `tokens` prompt tokens of one request on top of `cached` ones."""
+        self.prefill_tokens += tokens
+        self.prefill_pairs += tokens * cached + tokens * (tokens + 1) // 2

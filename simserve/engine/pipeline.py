@@ -1,0 +1,87 @@
+"""A replica with pipeline parallelism: as many microbatches in flight as there are stages.
+
+Follows vLLM's engine core with a batch queue: while the queue has room a further batch is scheduled from what
+is not in flight, and results come back in order. Every stage takes as long as the slowest one; a stage works
+on one microbatch at a time. Each microbatch is an event of its own: there is no fast-forward.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from typing import NamedTuple
+
+from simpy.events import Event
+
+from simserve.core import Batch, Wait
+from simserve.engine.boundary import Boundary
+from simserve.engine.replica import Replica, Run
+
+
+class _Flight(NamedTuple):
+    """A microbatch in flight."""
+
+    batch: Batch
+    lane: int
+    run: Run | None
+    start_ns: int
+    end_ns: int
+
+
+class PipelineReplica(Replica):
+    """Pipeline stages behind one scheduler."""
+
+    def serve(self) -> Generator[Event, None, None]:
+        """Fill the pipeline from the scheduler; when full, or nothing is ready, take the oldest result."""
+        env = self.env
+        stages = self.latency.stages
+        stage_free_ns = [0] * stages
+        free_lanes = list(range(stages))
+        flights: deque[_Flight] = deque()
+        while True:
+            self.wake()
+            decision: Batch | Wait = Wait()
+            if free_lanes:
+                decision = self.policy.next_batch(env.now, free_lanes[-1])
+                if isinstance(decision, Batch):
+                    flights.append(self._launch(decision, free_lanes.pop(), stage_free_ns))
+                    continue
+            if not flights:
+                yield from self.wait(decision)
+                continue
+            delay_ns = flights[0].end_ns - env.now
+            if free_lanes and delay_ns:
+                if (yield from self.interruptible(delay_ns)):
+                    yield Boundary(env, self.rank, 0)
+                    if env.now < flights[0].end_ns:
+                        continue
+            else:
+                yield Boundary(env, self.rank, delay_ns)
+            self.front.reach(env.now, self.rank)
+            free_lanes.append(self._land(flights.popleft()))
+
+    def _launch(self, batch: Batch, lane: int, stage_free_ns: list[int]) -> _Flight:
+        """Send a microbatch through the stages, each of which it holds for one step time."""
+        self.books.begin(batch)
+        now_ns = self.env.now
+        run = None
+        if batch.chunks:
+            duration_ns = self.step_ns(batch)
+        else:
+            run = Run(now_ns, *self.page_of(batch), 1)
+            duration_ns = run.end_ns(1) - now_ns
+        hop_ns = self.latency.hop_ns(batch.tokens)
+        start_ns = end_ns = max(now_ns, stage_free_ns[0])
+        for stage, free_ns in enumerate(stage_free_ns):
+            arrival_ns = end_ns + hop_ns if stage else end_ns
+            end_ns = max(arrival_ns, free_ns) + duration_ns
+            stage_free_ns[stage] = end_ns
+        return _Flight(batch, lane, run, start_ns, end_ns)
+
+    def _land(self, flight: _Flight) -> int:
+        """Book a microbatch that has left the last stage; return its lane."""
+        if flight.run is None:
+            self.books.step(flight.batch, flight.start_ns, flight.lane)
+        else:
+            self.books.run(flight.batch, flight.run._replace(start_ns=flight.start_ns), 1, flight.lane)
+        return flight.lane

@@ -1,0 +1,194 @@
+"""One replica: whatever steps together, as a SimPy process that waits, decides, lets time pass, books.
+
+Between two decisions nothing inside can change the batch, so consecutive equal steps are one event
+(`fast_forward`); an arrival that might change the decision interrupts, the step in flight ends, and the
+policy decides again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Generator
+from typing import TYPE_CHECKING, NamedTuple
+
+from simpy import Interrupt
+from simpy.events import Event
+
+from simserve.core import Batch, Request, Wait
+from simserve.engine.booking import Books
+from simserve.engine.boundary import Boundary, Clock, WakeUp
+from simserve.engine.decode_table import DecodePage, DecodeTable
+from simserve.engine.spec import ReplicaSpec
+from simserve.errors import InvariantError
+from simserve.latency.base import PAGE
+
+if TYPE_CHECKING:
+    from simserve.engine.cluster import Cluster
+
+
+class Run(NamedTuple):
+    """Equal decode steps in progress: entries [offset, offset + steps] of a page."""
+
+    start_ns: int
+    page: DecodePage
+    offset: int
+    steps: int
+
+    def end_ns(self, steps: int) -> int:
+        """Return when the first `steps` steps end."""
+        times = self.page.cumulative_ns
+        return self.start_ns + times[self.offset + steps] - times[self.offset]
+
+    def steps_begun(self, now_ns: int, passed: bool) -> int:
+        """Return the steps up to the one in flight; one that ends just now is over only if `passed`."""
+        times, offset = self.page.cumulative_ns, self.offset
+        target = times[offset] + now_ns - self.start_ns
+        index = bisect_left(times, target, offset + 1, offset + self.steps)
+        if passed and times[index] == target:
+            index += 1
+        return min(index - offset, self.steps)
+
+    def steps_done(self, now_ns: int, passed: bool) -> int:
+        """Return the steps that are over; one that ends just now counts only if `passed`."""
+        begun = self.steps_begun(now_ns, passed)
+        return begun if passed and self.end_ns(begun) == now_ns else begun - 1
+
+
+class Replica:
+    """Serves the requests that the router gives it."""
+
+    def __init__(
+        self, env: Clock, cluster: Cluster, spec: ReplicaSpec, rank: int, table: DecodeTable
+    ) -> None:
+        """`rank` orders replicas whose steps end at one instant; `table` is shared by equal replicas."""
+        self.env = env
+        self.spec = spec
+        self.rank = rank
+        self.policy = spec.policy
+        self.latency = spec.latency
+        self.table = table
+        self.front = cluster.front
+        self.fast_forward = cluster.fast_forward
+        self.books = Books(self, cluster)
+        self._idle: WakeUp | None = None
+        self._may_interrupt = False
+        self._run: Run | None = None
+        self.process = env.process(self.serve())
+
+    # -- seen by the router ----------------------------------------------------------------------------
+
+    @property
+    def outstanding_requests(self) -> int:
+        """Requests given to the replica and not finished."""
+        return len(self.books.answers)
+
+    def outstanding_tokens(self, now_ns: int) -> int:
+        """Return prompt tokens and tokens shown by now, of all outstanding requests."""
+        tokens = self.books.known_tokens
+        if self._run is not None:
+            passed = self.front.passed(now_ns, self.rank)
+            tokens += self.books.lanes[0].live * self._run.steps_done(now_ns, passed)
+        return tokens
+
+    def enqueue(self, request: Request, length: int) -> None:
+        """Take in a request whose answer has `length` tokens; interrupt a run that it might change."""
+        self.books.open(request, length)
+        self.policy.add(request)
+        if self._idle is not None:
+            self._idle.fire(self.rank)
+            self._idle = None
+        elif self._may_interrupt:
+            self._may_interrupt = False
+            self.process.interrupt()
+
+    # -- the process -----------------------------------------------------------------------------------
+
+    def serve(self) -> Generator[Event, None, None]:
+        """Life of the replica: wait, decide, let time pass, book the outcome."""
+        env, books = self.env, self.books
+        while True:
+            self.wake()
+            decision = self.policy.next_batch(env.now)
+            if isinstance(decision, Wait):
+                yield from self.wait(decision)
+                continue
+            books.begin(decision)
+            if decision.chunks:
+                start_ns = env.now
+                yield Boundary(env, self.rank, self.step_ns(decision))
+                self.front.reach(env.now, self.rank)
+                books.step(decision, start_ns)
+            else:
+                run = self._plan(decision)
+                steps = yield from self._pass_time(run, decision.sealed)
+                self.front.reach(env.now, self.rank)
+                books.run(decision, run, steps)
+
+    def wake(self) -> None:
+        """Count a wake-up and mark this instant's boundary as reached."""
+        self.books.meter.wakeups += 1
+        self.front.reach(self.env.now, self.rank)
+
+    def step_ns(self, batch: Batch) -> int:
+        """Return the duration of a step with prompt chunks."""
+        return self.latency.step_ns(batch.decodes, batch.decode_context, batch.chunks)
+
+    def page_of(self, batch: Batch) -> tuple[DecodePage, int]:
+        """Return the table page of a decode step and its place there."""
+        number, offset = divmod(batch.decode_context // batch.decodes, PAGE)
+        return self.table.page(batch.decodes, number), offset
+
+    def wait(self, wait: Wait) -> Generator[Event, None, None]:
+        """Sleep until an arrival, or until the policy wants to look again."""
+        now_ns = self.env.now
+        if wait.until_ns is None:
+            if self.policy.waiting and not self.policy.running:
+                self.stuck("the policy waits although nothing runs")
+            self._idle = WakeUp(self.env)
+            yield self._idle
+        elif wait.until_ns > now_ns:
+            yield from self.interruptible(wait.until_ns - now_ns)
+            yield Boundary(self.env, self.rank, 0)
+        else:
+            self.stuck(f"the policy waits until {wait.until_ns} ns, which is not in the future")
+
+    def interruptible(self, delay_ns: int) -> Generator[Event, None, bool]:
+        """Let `delay_ns` pass, or less if an arrival comes; return True if one came."""
+        self._may_interrupt = True
+        try:
+            yield Boundary(self.env, self.rank, delay_ns)
+        except Interrupt:
+            return True
+        self._may_interrupt = False
+        return False
+
+    def _plan(self, batch: Batch) -> Run:
+        """Return the run of steps that nothing inside the replica can change."""
+        page, offset = self.page_of(batch)
+        lane = self.books.lanes[0]
+        now_ns = self.env.now
+        if not self.fast_forward or not lane.in_rhythm(now_ns):
+            return Run(now_ns, page, offset, 1)
+        return Run(now_ns, page, offset, lane.steps_to_end(min(batch.repeats, PAGE - offset)))
+
+    def _pass_time(self, run: Run, sealed: bool) -> Generator[Event, None, int]:
+        """Let the run pass; an arrival cuts it after the step in flight. Return the steps that were run."""
+        env, steps = self.env, run.steps
+        self._run = run
+        if sealed or steps == 1:
+            yield Boundary(env, self.rank, run.end_ns(steps) - env.now)
+        elif (yield from self.interruptible(run.end_ns(steps) - env.now)):
+            steps = run.steps_begun(env.now, self.front.passed(env.now, self.rank))
+            yield Boundary(env, self.rank, run.end_ns(steps) - env.now)
+        self._run = None
+        return steps
+
+    def stuck(self, why: str) -> None:
+        """Stop a run that cannot go on, naming the requests."""
+        answers = self.books.answers
+        names = ", ".join(str(number) for number in list(answers)[:5])
+        raise InvariantError(
+            f"replica {self.spec.name} is stuck at {self.env.now} ns: {why}; "
+            f"{len(answers)} requests outstanding (first: {names}), "
+            f"{self.policy.running} running, {self.policy.waiting} waiting"
+        )

@@ -1,0 +1,87 @@
+"""Run a workload on a cluster: the only door to the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simserve.core import PoolFacts, ReplicaResult, Result, Status, Trace
+from simserve.engine.boundary import Clock
+from simserve.engine.cluster import Cluster, Progress
+from simserve.engine.recorder import Recorder
+from simserve.engine.replica import Replica
+from simserve.engine.source import Source
+from simserve.engine.spec import ReplicaSpec
+from simserve.errors import InvariantError
+from simserve.router.base import Router
+
+_STEADY_MARGIN = 10
+"""Percent of the arrivals at either end that do not count as steady."""
+
+
+def simulate(
+    trace: Trace,
+    replicas: Sequence[ReplicaSpec],
+    router: Router,
+    pools: Sequence[PoolFacts] = (),
+    *,
+    closed_loop: int | None = None,
+    fast_forward: bool = True,
+    progress: Progress | None = None,
+) -> Result:
+    """Replay `trace` on `replicas` behind `router`.
+
+    `closed_loop` is a number of clients that replaces the recorded times; without fast_forward every step
+    is an event of its own (same result, slower). Policies in `replicas` must be fresh. Raises InvariantError
+    if the run cannot go on, naming the requests.
+    """
+    env = Clock()
+    margin = len(trace) * _STEADY_MARGIN // 100
+    steady_window = (margin, len(trace) - margin)
+    recorder = Recorder(len(trace), steady_window)
+    cluster = Cluster(env, trace, replicas, router, recorder, fast_forward, progress)
+    Source(env, trace, cluster, closed_loop)
+    env.run()
+    if recorder.ended != len(trace):
+        raise InvariantError(
+            f"the run ended with {len(trace) - recorder.ended} of {len(trace)} requests unfinished: "
+            f"first row {int(np.argmax(np.array(recorder.status) == Status.UNFINISHED))}"
+        )
+    provenance_ns: dict[str, float] = {}
+    for table in cluster.tables.values():
+        table.collect(recorder.gaps, recorder.steady_gaps, provenance_ns)
+    return Result(
+        **recorder.columns(),  # pyright: ignore[reportArgumentType]
+        prompt_tokens=trace.prompt_tokens,
+        reasons=tuple(recorder.reasons),
+        gaps=recorder.gaps.result(),
+        steady_gaps=recorder.steady_gaps.result(),
+        steady_window=steady_window,
+        replicas=tuple(_replica_result(replica) for replica in cluster.replicas),
+        pools=tuple(pools),
+        provenance_ns=provenance_ns,
+        end_ns=recorder.end_ns,
+    )
+
+
+def _replica_result(replica: Replica) -> ReplicaResult:
+    spec, meter = replica.spec, replica.books.meter
+    return ReplicaResult(
+        name=spec.name,
+        pool=spec.pool,
+        gpus=spec.gpus,
+        kv_blocks=spec.kv_blocks,
+        block_size=spec.block_size,
+        steps=meter.steps,
+        wakeups=meter.wakeups,
+        busy_ns=meter.busy_ns,
+        prefill_tokens=meter.prefill_tokens,
+        decode_tokens=meter.decode_tokens,
+        recomputed_tokens=meter.recomputed_tokens,
+        preemptions=meter.preemptions,
+        linear_tokens=meter.prefill_tokens + meter.decode_tokens,
+        prefill_pairs=meter.prefill_pairs,
+        decode_pairs=meter.decode_pairs,
+        timeline=meter.timeline.result(),
+    )

@@ -1,0 +1,70 @@
+"""State of a replica over time, as rows that are merged when they become many."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.core import Timeline
+
+_COLUMNS = 8
+_MOST_ROWS = 1 << 15
+
+
+class TimelineRecorder:
+    """One row per run of steps; past 32,768 rows, neighbours in a time bin are merged into one.
+
+    Merged rows hold sums of tokens and steps and the time-weighted mean of the counts, so totals and
+    integrals over time never change. Rows of a pipeline's microbatches overlap in time.
+    """
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows = array("d")
+
+    def add(
+        self,
+        start_ns: int,
+        end_ns: int,
+        running: int,
+        waiting: int,
+        kv_used_blocks: int,
+        prefill_tokens: int,
+        decode_tokens: int,
+        steps: int,
+    ) -> None:
+        """Record an interval in which the counts held."""
+        rows = self._rows
+        rows.extend(
+            (start_ns, end_ns, running, waiting, kv_used_blocks, prefill_tokens, decode_tokens, steps)
+        )
+        if len(rows) >= _MOST_ROWS * _COLUMNS:
+            merged = _merge(np.frombuffer(rows).reshape(-1, _COLUMNS), _MOST_ROWS // 4)
+            self._rows = array("d", merged.tobytes())
+
+    def result(self) -> Timeline:
+        """Return the rows as columns."""
+        table = np.array(self._rows).reshape(-1, _COLUMNS)
+        start, end, *counts = table.T
+        return Timeline(start.astype(np.int64), end.astype(np.int64), *(column.copy() for column in counts))
+
+
+def _merge(table: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
+    """Merge rows (float64[m, 8], ordered by start) whose start lies in the same of `bins` equal intervals."""
+    start, end = table[:, 0], table[:, 1]
+    width = max(1.0, np.ceil((end[-1] - start[0]) / bins))
+    label = ((start - start[0]) // width).astype(np.int64)
+    first = np.flatnonzero(np.diff(label, prepend=-1))
+    duration = np.maximum(end - start, 1.0)
+    merged = np.empty((len(first), _COLUMNS))
+    merged[:, 0] = start[first]
+    merged[:, 1] = np.maximum.reduceat(end, first)
+    total = np.add.reduceat(duration, first)
+    for column in (2, 3, 4):
+        merged[:, column] = np.add.reduceat(table[:, column] * duration, first) / total
+    for column in (5, 6, 7):
+        merged[:, column] = np.add.reduceat(table[:, column], first)
+    return merged
