@@ -1,0 +1,47 @@
+# make demo: install into .venv and run a first simulation. make test: everything that CI checks.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test lint clean chromium
+
+demo: $(VENV)/.installed
+	@$(BIN)/simserve run scenarios/demo.yaml --force
+
+test: $(VENV)/.installed-dev chromium lint
+	$(BIN)/pytest -n 2
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("simserve needs Python 3.11 or newer: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -m venv $(VENV)
+
+# The stamps are files, so a second call installs nothing unless the dependencies changed.
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	@echo "installing simserve into $(VENV) (a minute, once) ..."
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	@echo "installing simserve and its development tools into $(VENV) (a few minutes, once) ..."
+	@$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+# The report is tested in a real browser.
+chromium:
+	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	    apt-get -qq update && apt-get -qq install -y chromium >/dev/null; \
+	  else \
+	    echo "the report's tests need Chromium: install the package chromium (Debian, Ubuntu: apt-get install chromium)"; \
+	    exit 1; \
+	  fi; }
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache build dist

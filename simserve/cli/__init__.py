@@ -1,0 +1,124 @@
+"""The command line: `simserve run FILE` and its siblings.
+
+Importing this package must stay cheap (`simserve --help` answers at once), so commands import what they
+need when they run, and sub-commands are loaded when they are called. Errors become one line and an exit
+code here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from simserve.cli import report, run, schema
+from simserve.errors import UserError
+
+EXIT_CODES = """Exit codes: 0 done; 1 simserve itself is broken; 2 the input is wrong (one line per problem);
+3 done, but there is something you must know (nothing completed, unstable, SLO missed with --fail-on-slo);
+130 interrupted."""
+
+SUB_APPS = {
+    "trace": "Look at, convert, generate and fetch request traces.",
+    "models": "Models that ship, their shapes, weights and KV bytes per token.",
+    "gpus": "GPUs that ship, their vendor figures and kernel profiles.",
+    "profile": "Kernel profiles: show, import and check measured latencies.",
+}
+"""Sub-command to its help; the typer app is `simserve.cli.<name>:app`."""
+
+
+class _Later(TyperCommand):
+    """Stands for a sub-command in the list of commands, and loads it when it is called."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        app = importlib.import_module(f"simserve.cli.{self.name}").app
+        command = typer.main.get_command(app)
+        command.name = self.name
+        return command.make_context(info_name, args, parent=parent, **extra)
+
+
+class _Root(TyperGroup):
+    """Adds the sub-commands and turns exceptions into a line on stderr and an exit code."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *SUB_APPS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in SUB_APPS:
+            return _Later(cmd_name, help=SUB_APPS[cmd_name])
+        return super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            _say(str(error))
+            raise typer.Exit(2) from error
+        except KeyboardInterrupt as error:
+            _say("interrupted; nothing was written")
+            raise typer.Exit(130) from error
+        except BrokenPipeError as error:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the interpreter flushes it at exit
+            raise typer.Exit(0) from error
+        except Exception as error:
+            if _is_control_flow(error):
+                raise
+            _say_broken(error, debug=bool(ctx.params.get("debug")))
+            raise typer.Exit(1) from error
+
+
+def _is_control_flow(error: Exception) -> bool:
+    """True for typer's own exceptions (Exit, Abort, usage errors), which it handles itself."""
+    return type(error).__module__.startswith(("typer", "click"))
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def _say_broken(error: Exception, debug: bool) -> None:
+    if debug or os.environ.get("SIMSERVE_DEBUG") == "1":
+        traceback.print_exception(error)
+        return
+    lines = " ".join(str(error).split())
+    _say(f"simserve is broken here: {type(error).__name__}: {lines} (run with --debug for the traceback)")
+
+
+app = typer.Typer(
+    cls=_Root,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EXIT_CODES,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from simserve import __version__
+
+        print(f"simserve {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+    ),
+    debug: bool = typer.Option(False, "--debug", help="Print tracebacks (also: SIMSERVE_DEBUG=1)."),
+) -> None:
+    """Simulate an LLM serving system: replay a trace on a model, an engine and GPUs that you only name.
+
+    Start with: simserve run scenarios/demo.yaml
+    """
+
+
+app.command("run")(run.run)
+app.command("report")(report.report)
+app.command("schema")(schema.schema)

@@ -1,0 +1,59 @@
+"""The table that `simserve run` prints: the answer in 80 columns, details are in the report."""
+
+from __future__ import annotations
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from simserve.metrics import Summary
+from simserve.metrics.distribution import Distribution
+from simserve.scenario import Scenario
+
+LATENCIES = {
+    "TTFT": "ttft_ms",
+    "TPOT": "tpot_ms",
+    "ITL": "itl_ms",
+    "E2E": "e2e_ms",
+    "queueing": "queueing_ms",
+}
+
+
+def summary_table(scenario: Scenario, summary: Summary) -> Group:
+    """Return the latencies of the whole run as a table, and the rates as lines below it."""
+    table = Table(title=scenario.name, title_justify="left", title_style="bold", width=80)
+    table.add_column("ms, whole run")
+    for name in ("mean", "p50", "p90", "p99", "max"):
+        table.add_column(name, justify="right")
+    for label, field in LATENCIES.items():
+        table.add_row(label, *_cells(getattr(summary.whole, field)))
+    return Group(table, *(Text(line) for line in _lines(summary)))
+
+
+def _cells(found: Distribution) -> list[str]:
+    return [_number(value) for value in (found.mean, found.p50, found.p90, found.p99, found.max)]
+
+
+def _number(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def _lines(summary: Summary) -> list[str]:
+    counts, whole = summary.counts, summary.whole
+    lines = [
+        f"{counts.completed:,} of {counts.requests:,} requests completed, {counts.refused:,} refused, "
+        f"{counts.unfinished:,} unfinished, {whole.preemptions:,} preemptions",
+        f"{_number(whole.requests_per_s, 2)} requests/s, {_number(whole.output_tokens_per_s, 0)} output "
+        f"tokens/s, {_number(whole.total_tokens_per_s, 0)} tokens/s over {_number(whole.duration_s)} s; "
+        f"{summary.stability.verdict}",
+    ]
+    if whole.slo is not None and whole.slo.attainment is not None:
+        limits = ", ".join(f"{name} {limit:g}" for name, limit in whole.slo.limits.items())
+        goodput = _number(whole.slo.goodput_requests_per_s, 2)
+        lines.append(f"SLO ({limits}): met by {whole.slo.attainment:.1%}, goodput {goodput} requests/s")
+    if summary.cost_per_million_output_tokens is not None:
+        lines.append(f"{summary.cost_per_million_output_tokens:,.2f} per million output tokens")
+    shares = ", ".join(f"{share:.1%} {name}" for name, share in summary.provenance.items() if share)
+    if shares:
+        lines.append(f"Simulated time from latencies that are {shares}")
+    return lines

@@ -1,0 +1,31 @@
+"""What a user must know about a finished run: the reasons for exit code 3."""
+
+from __future__ import annotations
+
+from simserve.metrics import Summary
+from simserve.scenario import SloSpec
+
+
+def warnings_of(summary: Summary, slo: SloSpec | None) -> list[str]:
+    """Return a line per reason; `slo` is given only if missing it is to count."""
+    counts, lines = summary.counts, []
+    if not counts.completed:
+        reasons = "; ".join(f"{n:,} x {text}" for text, n in counts.reasons.items())
+        lines.append(f"nothing completed: {counts.requests:,} requests, {reasons or 'no reason recorded'}")
+    if summary.stability.verdict == "unstable":
+        lines.append(f"unstable, the queue grew until the end: {summary.stability.reason}")
+    return lines + (_missed(summary, slo) if slo else [])
+
+
+def _missed(summary: Summary, slo: SloSpec) -> list[str]:
+    found = summary.whole.slo
+    if found is None:
+        return []
+    shares = {"of the requests meet the SLO": found.attainment}
+    if slo.itl_ms is not None:
+        shares["of the gaps between tokens meet itl_ms"] = found.itl_within_share
+    return [
+        f"SLO missed: {'none' if share is None else f'{share:.2%}'} {what}, {slo.attainment:.2%} asked for"
+        for what, share in shares.items()
+        if share is None or share < slo.attainment
+    ]

@@ -1,0 +1,110 @@
+"""The one place where the parts are wired together: scenario -> trace, replicas, router -> Result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from simserve.core import Result, Trace
+from simserve.engine import Progress, ReplicaSpec, simulate
+from simserve.errors import UserError
+from simserve.latency.profiles import ProfileStore
+from simserve.metrics import Slo, Summary, summarize
+from simserve.model import ModelSpec, load_model
+from simserve.router.base import ROUTERS, Router
+from simserve.scenario.explain import explain
+from simserve.scenario.load import LoadedScenario, loaded
+from simserve.scenario.manifest import manifest
+from simserve.scenario.pool import BuiltPool, build_pool
+from simserve.scenario.resolved import resolved_yaml
+from simserve.scenario.spec import Scenario
+from simserve.scenario.workload import build_trace
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Everything that one simulated run needs, and what its outputs must say about it."""
+
+    loaded: LoadedScenario
+    trace: Trace
+    model: ModelSpec
+    pools: tuple[BuiltPool, ...]
+    profiles: ProfileStore
+
+    def simulate(self, progress: Progress | None = None) -> Result:
+        """Run the scenario once, with fresh policies and a fresh router."""
+        scenario = self.loaded.scenario
+        closed_loop = scenario.workload.closed_loop
+        return simulate(
+            self.trace,
+            self.replicas(),
+            build_router(self.loaded),
+            [pool.facts for pool in self.pools],
+            closed_loop=closed_loop.concurrency if closed_loop else None,
+            fast_forward=scenario.fast_forward,
+            progress=progress,
+        )
+
+    def replicas(self) -> list[ReplicaSpec]:
+        """Return the replicas of all pools, each with a fresh policy."""
+        return [replica for pool in self.pools for replica in pool.replicas()]
+
+    @property
+    def slo(self) -> Slo | None:
+        """The latency targets, as the metrics take them."""
+        slo = self.loaded.scenario.slo
+        return Slo(**slo.limits()) if slo and slo.limits() else None
+
+    def summarize(self, result: Result) -> Summary:
+        """Return the summary of a run of this deployment."""
+        closed = self.loaded.scenario.workload.closed_loop is not None
+        return summarize(result, self.slo, closed_loop=closed)
+
+    def manifest(self, command: str) -> dict[str, Any]:
+        """Return what the run was made of (no machine paths, no time stamps); `command` remakes it."""
+        return manifest(self, command)
+
+    def resolved_yaml(self) -> str:
+        """Return the scenario with every option filled in; running it again gives the same result."""
+        return resolved_yaml(self)
+
+
+def build(source: LoadedScenario | Scenario) -> Deployment:
+    """Wire a scenario; raises `UserError` with place and value for everything that does not fit together."""
+    it = source if isinstance(source, LoadedScenario) else loaded(source)
+    build_router(it)
+    model = _model(it)
+    profiles = ProfileStore([it.file(name, ("profiles", i)) for i, name in enumerate(it.scenario.profiles)])
+    compiled: dict[Any, Any] = {}
+    pools = tuple(build_pool(it, i, model, profiles, compiled) for i in range(len(it.scenario.pools)))
+    return Deployment(it, build_trace(it), model, pools, profiles)
+
+
+def run_scenario(scenario: Scenario, progress: Progress | None = None) -> Result:
+    """Build and simulate a scenario made in Python; relative names start from the current folder."""
+    return build(scenario).simulate(progress)
+
+
+def build_router(it: LoadedScenario) -> Router:
+    """Return a fresh router with its settings validated."""
+    spec = it.scenario.router
+    with it.blame("router"):
+        router = ROUTERS.get(spec.kind)
+    try:
+        params = router.Params.model_validate(spec.options, strict=True)
+    except ValidationError as error:
+        raise explain(error, it.document, router.Params, ("router",), also_allowed=["kind"]) from error
+    return router(params, seed=it.scenario.seed)
+
+
+def _model(it: LoadedScenario) -> ModelSpec:
+    name = it.scenario.model
+    is_path = name.endswith(".json") or Path(name).is_dir() or (it.folder / name).is_dir()
+    with it.blame("model"):
+        return load_model(str(it.file(name, ("model",))) if is_path else name)
+
+
+__all__ = ["Deployment", "UserError", "build", "build_router", "run_scenario"]

@@ -1,0 +1,184 @@
+"""A scenario file as plain data that remembers where every value stands.
+
+Line numbers come from ruamel.yaml; `--set path=value` options change the data and become the place of
+what they changed. Nothing here knows what a scenario means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.constructor import DuplicateKeyError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from simserve.errors import ScenarioError
+
+Path_ = tuple[str | int, ...]
+
+SHORT_FORMS = {"engine": "preset", "router": "kind"}
+"""Keys that accept a bare name; the key that the name then stands for."""
+
+MAX_VALUES = 200_000
+"""Values that a file may hold once its aliases are expanded: guards against aliases of aliases."""
+
+
+@dataclass
+class Document:
+    """Plain data (dicts, lists, scalars) and the place of each path in it."""
+
+    source: str
+    """File name as the user gave it."""
+    data: dict[str, Any] = field(default_factory=dict)
+    places: dict[Path_, str] = field(default_factory=dict)
+    """Path to `file:line`, or to the `--set` option that put the value there."""
+
+    def place(self, path: Path_) -> str:
+        """Return where `path` stands; for a missing key, where its parent does."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.places:
+                return self.places[path[:end]]
+        return self.source
+
+
+def dotted(path: Path_) -> str:
+    """Write a path the way the messages do: `pools[0].tp`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text or "(top level)"
+
+
+def read_document(path: Path, source: str | None = None) -> Document:
+    """Parse the YAML file at `path`; messages call it `source`. Raises `ScenarioError` with the line."""
+    source = source or str(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ScenarioError(f"{source}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{source}: is not UTF-8 text (byte {error.start})") from error
+    return parse_document(text, source)
+
+
+def parse_document(text: str, source: str) -> Document:
+    """Parse YAML `text`; refuses syntax errors, duplicate keys and anything but a mapping."""
+    root = _load(text, source)
+    if not isinstance(root, CommentedMap):
+        found = "nothing" if root is None else f"a {_kind(root)}"
+        raise ScenarioError(
+            f"{source}:1: a scenario is a mapping of keys such as name and model, found {found}"
+        )
+    document = Document(source, places={(): f"{source}:1"})
+    document.data = _plain(root, (), document)
+    return document
+
+
+def override(document: Document, option: str) -> None:
+    """Apply one `--set` option, `path=value`, where value is YAML and path like `pools.0.tp`."""
+    path_text, equals, value_text = option.partition("=")
+    where = f"--set {option}"
+    if not equals or not path_text:
+        raise ScenarioError(f"{where}: expected path=value, for example --set pools.0.tp=2")
+    value = _load(value_text, where)
+    path = tuple(int(part) if part.isdigit() else part for part in path_text.split("."))
+    _put(document.data, path, where)[path[-1]] = _plain(value, path, Document(where))
+    for known in [p for p in document.places if p[: len(path)] == path]:
+        del document.places[known]
+    document.places[path] = where
+
+
+def _put(data: Any, path: Path_, where: str) -> Any:
+    """Return the container that holds the last part of `path`, making missing mappings on the way."""
+    node = data
+    for depth, part in enumerate(path):
+        here = dotted(path[:depth])
+        if isinstance(node, list):
+            if not isinstance(part, int) or part >= len(node):
+                allowed = f"0 to {len(node) - 1}" if node else "nothing (the list is empty)"
+                raise ScenarioError(f"{where}: {here} is a list with the indices {allowed}, found {part!r}")
+        elif not isinstance(node, dict):
+            raise ScenarioError(f"{where}: {here} is {node!r}, which has nothing inside to set")
+        if depth == len(path) - 1:
+            break
+        if isinstance(node, dict) and node.get(part) is None:  # type: ignore[arg-type]
+            node[part] = {}
+        child = node[part]  # type: ignore[index]
+        if isinstance(child, str) and part in SHORT_FORMS:
+            child = node[part] = {SHORT_FORMS[str(part)]: child}  # type: ignore[index]
+        node = child
+    return node
+
+
+def _load(text: str, source: str) -> Any:
+    try:
+        return YAML(typ="rt", pure=True).load(text)
+    except DuplicateKeyError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        first = str(error.problem or "duplicate key").split(" with value")[0]
+        raise ScenarioError(f"{_at(source, line)}: {first} (each key may stand once)") from error
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        problem = " ".join(str(error.problem or error.context or "cannot be parsed").split())
+        raise ScenarioError(f"{_at(source, line)}: not valid YAML: {problem}") from error
+    except (YAMLError, ValueError) as error:
+        first = " ".join(str(error).split())
+        raise ScenarioError(f"{source}: not valid YAML: {first}") from error
+
+
+def _at(source: str, line: int) -> str:
+    return source if source.startswith("--set") else f"{source}:{line}"
+
+
+def _plain(node: Any, path: Path_, document: Document) -> Any:
+    """Return `node` as dicts, lists and plain scalars, and note the place of each value."""
+    if len(document.places) > MAX_VALUES:
+        raise ScenarioError(
+            f"{document.source}: holds more than {MAX_VALUES:,} values (aliases inside aliases?)"
+        )
+    if isinstance(node, CommentedMap):
+        return _plain_map(node, path, document)
+    if isinstance(node, CommentedSeq):
+        items = []
+        for index, item in enumerate(node):
+            here = (*path, index)
+            document.places[here] = _at(document.source, node.lc.item(index)[0] + 1)
+            items.append(_plain(item, here, document))
+        return items
+    return _plain_scalar(node, path, document)
+
+
+def _plain_map(node: CommentedMap, path: Path_, document: Document) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for key, item in node.items():
+        line = node.lc.key(key)[0] + 1 if key in (node.lc.data or {}) else node.lc.line + 1
+        place = _at(document.source, line)
+        if not isinstance(key, str):
+            raise ScenarioError(f"{place}: {dotted(path)}: keys are words, found {key!r}")
+        document.places[(*path, key)] = place
+        plain[key] = _plain(item, (*path, key), document)
+    return plain
+
+
+def _plain_scalar(node: Any, path: Path_, document: Document) -> Any:
+    if node is None or isinstance(node, bool):
+        return node
+    for kind in (int, float, str):
+        if isinstance(node, kind):
+            return kind(node)
+    if type(node).__name__ == "ScalarBoolean":
+        return bool(node)
+    raise ScenarioError(
+        f"{document.place(path)}: {dotted(path)}: expected a number, a word, a list or a mapping, "
+        f"found the {_kind(node)} {node}"
+    )
+
+
+def _kind(node: Any) -> str:
+    if isinstance(node, list):
+        return "list"
+    return {"str": "word", "int": "number", "float": "number"}.get(type(node).__name__, type(node).__name__)

@@ -1,0 +1,133 @@
+"""Which policy an engine name stands for, and its settings: the version's defaults and the user's options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from simserve.latency.overhead import OVERHEADS
+from simserve.policy.base import POLICIES
+from simserve.policy.presets import EnginePreset, engine_preset
+from simserve.scenario.document import Path_
+from simserve.scenario.explain import explain, refuse
+from simserve.scenario.load import LoadedScenario
+from simserve.scenario.spec import EngineSpec
+
+BARE_BLOCK_SIZE = 16
+"""Tokens per KV block where a policy is named without an engine version: vLLM's default."""
+BARE_GPU_MEMORY_UTILIZATION = 0.90
+"""Share of the GPU's memory in the same case: vLLM's default before 0.33 (assumed)."""
+BARE_OVERHEAD = "vllm"
+"""Engine overhead of a policy that is no engine's own: vLLM's, to compare policies on equal terms."""
+BARE_SEQUENCES = 256
+"""Most sequences in a step for a policy that does not say (assumed, for the memory of activations only)."""
+ENGINE_KEYS = ("preset", "policy", "block_size", "overhead")
+"""Keys of an engine that are not settings of its policy."""
+
+
+@dataclass(frozen=True)
+class ResolvedEngine:
+    """An engine with every setting filled in."""
+
+    spec: EngineSpec
+    policy: type
+    params: BaseModel
+    block_size: int
+    gpu_memory_utilization: float
+    overhead: str
+    """Name of the constants for the engine's own time."""
+    source: str
+    """What the settings follow, in words."""
+
+    @property
+    def label(self) -> str:
+        """The preset's name, or the policy's."""
+        return str(self.spec.preset or self.spec.policy)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every setting, for the manifest and the resolved scenario."""
+        own = {"block_size": self.block_size, "overhead": self.overhead}
+        return {**self.params.model_dump(mode="json"), **own}
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the engine as a scenario writes it, with every setting."""
+        if self.spec.preset:
+            return {"preset": self.spec.preset, **self.options}
+        return {**self.options, "policy": self.spec.policy}
+
+    @property
+    def sequences(self) -> int:
+        """Most sequences in one step."""
+        return getattr(self.params, "max_num_seqs", None) or getattr(
+            self.params, "batch_size", BARE_SEQUENCES
+        )
+
+    def tokens_per_step(self, longest: int) -> int:
+        """Most tokens in one step; without a budget, one longest prompt is taken."""
+        return getattr(self.params, "max_num_batched_tokens", None) or longest
+
+
+def resolve_engine(loaded: LoadedScenario, pool: int, gpu_memory_bytes: int) -> ResolvedEngine:
+    """Return the engine of the scenario's pool number `pool` on a GPU with that memory.
+
+    The pool's own engine options win over the scenario's, which win over the version's defaults.
+    """
+    spec = loaded.scenario.pools[pool]
+    engine, origin = _merged(loaded, pool)
+    preset = _preset(loaded, engine, origin)
+    policy_name = preset.policy if preset else str(engine.policy)
+    with loaded.blame(*origin["preset" if preset else "policy"]):
+        policy = POLICIES.get(policy_name)
+    defaults = preset.options(gpu_memory_bytes, spec.gpu) if preset else {}
+    _check_version(loaded, engine, defaults, origin)
+    source = f"policy {policy_name}; block size, memory share and overhead assumed as in vLLM"
+    return ResolvedEngine(
+        spec=engine,
+        policy=policy,
+        params=_params(loaded, policy, {**defaults, **engine.options}, origin),
+        block_size=engine.block_size or (preset.block_size if preset else BARE_BLOCK_SIZE),
+        gpu_memory_utilization=spec.gpu_memory_utilization
+        or (preset.gpu_memory_utilization if preset else BARE_GPU_MEMORY_UTILIZATION),
+        overhead=engine.overhead or (policy_name if policy_name in OVERHEADS else BARE_OVERHEAD),
+        source=preset.source if preset else source,
+    )
+
+
+def _check_version(
+    loaded: LoadedScenario, engine: EngineSpec, defaults: dict[str, Any], origin: Mapping[str, Path_]
+) -> None:
+    """Refuse a version that contradicts the preset: its other defaults would be the wrong ones."""
+    wanted = engine.options.get("version", defaults.get("version"))
+    if "version" in defaults and wanted != defaults["version"]:
+        allowed = f"but the preset {engine.preset!r} means {defaults['version']!r}; choose another preset"
+        raise refuse(loaded.document, origin["version"], wanted, allowed)
+
+
+def _merged(loaded: LoadedScenario, pool: int) -> tuple[EngineSpec, dict[str, Path_]]:
+    """Return the engine with the pool's overrides, and the path that each key came from."""
+    general, own = loaded.scenario.engine.as_mapping(), loaded.scenario.pools[pool].engine.as_mapping()
+    if "preset" in own or "policy" in own:
+        general = {key: value for key, value in general.items() if key not in ("preset", "policy")}
+    origin: dict[str, Path_] = {key: ("engine", key) for key in general}
+    origin |= {key: ("pools", pool, "engine", key) for key in own}
+    return EngineSpec.model_validate({**general, **own}), origin
+
+
+def _preset(loaded: LoadedScenario, engine: EngineSpec, origin: Mapping[str, Path_]) -> EnginePreset | None:
+    if engine.preset is None:
+        return None
+    with loaded.blame(*origin["preset"]):
+        return engine_preset(engine.preset)
+
+
+def _params(
+    loaded: LoadedScenario, policy: type, options: dict[str, Any], origin: Mapping[str, Path_]
+) -> BaseModel:
+    try:
+        return policy.Params.model_validate(options, strict=True)
+    except ValidationError as error:
+        raise explain(error, loaded.document, policy.Params, ("engine",), origin, ENGINE_KEYS) from error

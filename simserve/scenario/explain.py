@@ -1,0 +1,158 @@
+"""Validation errors as one line each: place, path, the value found, what is allowed, the nearest match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from simserve.errors import ScenarioError, nearest
+from simserve.scenario.document import Document, Path_, dotted
+
+MAX_LINES = 10
+"""Problems that are printed one by one; more are only counted."""
+
+_MISSING = object()
+
+
+def refuse(document: Document, path: Path_, found: Any, allowed: str) -> ScenarioError:
+    """Return the error for the value `found` at `path`, saying what is `allowed` there."""
+    return ScenarioError(f"{document.place(path)}: {dotted(path)}: found {_short(found)}, {allowed}")
+
+
+def explain(
+    error: ValidationError,
+    document: Document,
+    model: type[BaseModel],
+    base: Path_ = (),
+    origin: Mapping[str, Path_] | None = None,
+    also_allowed: Iterable[str] = (),
+) -> ScenarioError:
+    """Return one error with a line per problem that validating `model` on the data at `base` found.
+
+    `origin` gives the full path of top-level keys that do not stand under `base`; `also_allowed` are keys
+    that somebody else takes out of the data first.
+    """
+    by_path: dict[Path_, list[Any]] = {}
+    for problem in error.errors(include_url=False):
+        by_path.setdefault(_path_of(document, problem, base, origin or {}), []).append(problem)
+    unknown = {path: found for path, found in by_path.items() if found[0]["type"] == "extra_forbidden"}
+    lines = [_line(document, path, found) for path, found in by_path.items() if path not in unknown]
+    lines += _unknown_lines(document, unknown, model, sorted(also_allowed))
+    if len(lines) > MAX_LINES:
+        lines = [*lines[:MAX_LINES], f"{document.source}: ... and {len(lines) - MAX_LINES:,} more problems"]
+    return ScenarioError("\n".join(lines))
+
+
+def _unknown_lines(
+    document: Document, unknown: dict[Path_, list[Any]], model: type[BaseModel], also_allowed: list[str]
+) -> list[str]:
+    """One line per unknown key; for a mapping with many of them, the first few and their number."""
+    by_parent: dict[Path_, list[Path_]] = {}
+    for path in unknown:
+        by_parent.setdefault(path[:-1], []).append(path)
+    lines = []
+    for parent, children in by_parent.items():
+        allowed = _keys_at(model, unknown[children[0]][0]["loc"][:-1]) + also_allowed
+        if len(children) <= 3:
+            lines += [_unknown_line(document, path, allowed) for path in children]
+            continue
+        names = ", ".join(repr(path[-1]) for path in children[:3])
+        lines.append(
+            f"{document.place(children[0])}: {dotted(parent)}: {len(children):,} unknown keys: {names} ..."
+            f"{nearest(str(children[0][-1]), allowed)}; allowed: {', '.join(allowed)}"
+        )
+    return lines
+
+
+def _unknown_line(document: Document, path: Path_, allowed: list[str]) -> str:
+    value = _value_at(document.data, path)
+    key = str(path[-1])
+    return (
+        f"{document.place(path)}: {dotted(path)}: unknown key {key!r} (with the value {_short(value)})"
+        f"{nearest(key, allowed)}; allowed: {', '.join(allowed)}"
+    )
+
+
+def _line(document: Document, path: Path_, problems: list[Any]) -> str:
+    wanted = list(dict.fromkeys(_wanted(problem) for problem in problems))
+    first = problems[0]
+    where = f"{document.place(path)}: {dotted(path)}"
+    if first["type"] == "missing":
+        return f"{where}: is required and missing"
+    if first["type"] == "value_error":
+        return f"{where}: {first['ctx']['error']}"
+    text = str(first["input"]) if isinstance(first["input"], str) else ""
+    literals = [word for problem in problems for word in _literals(problem)]
+    return f"{where}: found {_short(first['input'])}, allowed: {' or '.join(wanted)}{nearest(text, literals)}"
+
+
+def _wanted(problem: Any) -> str:
+    """What pydantic wanted, as a noun: 'Input should be a valid integer' -> 'a valid integer'."""
+    if problem["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return "a mapping of keys"
+    if problem["type"] == "tuple_type":
+        return "a list"
+    message = str(problem["msg"]).removeprefix("Input should be ")
+    return message[:1].lower() + message[1:]
+
+
+def _literals(problem: Any) -> list[str]:
+    if problem["type"] != "literal_error":
+        return []
+    return [word.strip().strip("'") for word in problem["ctx"]["expected"].replace(" or ", ",").split(",")]
+
+
+def _path_of(document: Document, problem: Any, base: Path_, origin: Mapping[str, Path_]) -> Path_:
+    """Return the problem's path in the data, without the names that pydantic adds for a union's branches."""
+    loc = problem["loc"]
+    if loc and loc[0] in origin:
+        base, loc = origin[loc[0]], loc[1:]
+    node, path = _value_at(document.data, base), base
+    for depth, part in enumerate(loc):
+        child = _child(node, part)
+        missing = problem["type"] == "missing" and depth == len(loc) - 1
+        if child is not _MISSING or missing:
+            path, node = (*path, part), child
+    return path
+
+
+def _value_at(data: Any, path: Path_) -> Any:
+    for part in path:
+        data = _child(data, part)
+    return data
+
+
+def _child(node: Any, part: Any) -> Any:
+    try:
+        return node[part] if isinstance(node, dict | list) else _MISSING
+    except (KeyError, IndexError, TypeError):
+        return _MISSING
+
+
+def _keys_at(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
+    """Return the keys that the (nested) model at `loc` accepts."""
+    for part in loc:
+        if part in model.model_fields:
+            model = _model_in(model.model_fields[part].annotation) or model
+    return sorted(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in getattr(annotation, "__args__", ()):
+        if found := _model_in(inner):
+            return found
+    return None
+
+
+def _short(value: Any) -> str:
+    """Write a value in at most 60 characters on one line."""
+    if value is _MISSING:
+        return "nothing"
+    if isinstance(value, dict):
+        return f"a mapping with the keys {', '.join(map(str, value))}"[:60] if value else "an empty mapping"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,40 @@
+"""Where the files that a scenario names lie, and how outputs name them without machine paths.
+
+A relative name is looked up beside the scenario file, then in the current folder, then in the data that
+ships with simserve. Outputs keep names that can be looked up again in the same way.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from simserve.paths import data_dir
+
+SHIPPED = ("traces", "scenarios", "kernels_profile")
+
+
+def find(name: str, folder: Path) -> Path | None:
+    """Return the file or folder called `name` in a scenario that lies in `folder`, or None."""
+    if Path(name).is_absolute():
+        return Path(name) if Path(name).exists() else None
+    candidates = [folder / name, Path(name), shipped(name)]
+    return next((path for path in candidates if path is not None and path.exists()), None)
+
+
+def shipped(name: str) -> Path | None:
+    """Return where the data that ships holds `traces/x`, `scenarios/x` or `kernels_profile/x`."""
+    top, *rest = Path(name).parts
+    return data_dir(top).joinpath(*rest) if top in SHIPPED and rest else None
+
+
+def portable(name: str, folder: Path) -> str:
+    """Return `name` so that `find` finds the same file from the current folder, whatever folder asks.
+
+    Absolute names stay (the user wrote them), shipped data keeps its name, anything else is relative to the
+    current folder.
+    """
+    path = find(name, folder)
+    if path is None or Path(name).is_absolute() or path == shipped(name):
+        return name
+    return Path(os.path.relpath(path)).as_posix()

@@ -1,0 +1,69 @@
+"""From a scenario file and `--set` options to a validated, frozen scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from simserve.errors import ScenarioError, UserError
+from simserve.scenario.document import Document, Path_, dotted, override, read_document
+from simserve.scenario.explain import explain
+from simserve.scenario.files import find
+from simserve.scenario.spec import Scenario
+
+
+@dataclass(frozen=True)
+class LoadedScenario:
+    """A scenario, where its values stand, and the folder that its relative names start from."""
+
+    scenario: Scenario
+    document: Document
+    folder: Path
+
+    @contextmanager
+    def blame(self, *path: str | int) -> Iterator[None]:
+        """Put the place and the path of a value before the message of a user's mistake raised inside."""
+        try:
+            yield
+        except UserError as error:
+            where = f"{self.document.place(path)}: {dotted(path)}: "
+            lines = [where + line for line in str(error).splitlines()]
+            raise type(error)("\n".join(lines)) from error
+
+    def file(self, name: str, path: Path_) -> Path:
+        """Return the file that the value `name` at `path` names; raises `ScenarioError` if there is none."""
+        found = find(name, self.folder)
+        if found is None:
+            raise ScenarioError(
+                f"{self.document.place(path)}: {dotted(path)}: no file {name!r} beside the scenario, in the "
+                "current folder, or in the data that ships with simserve"
+            )
+        return found
+
+
+def load_scenario(name: str | Path, options: Sequence[str] = ()) -> LoadedScenario:
+    """Read and validate the scenario file `name` (or a shipped `scenarios/x.yaml`) with `--set` options.
+
+    Raises `ScenarioError` with one line per problem.
+    """
+    path = find(str(name), Path())
+    if path is None:
+        raise ScenarioError(f"{name}: no such scenario file")
+    document = read_document(path, str(name))
+    for option in options:
+        override(document, option)
+    try:
+        scenario = Scenario.model_validate(document.data)
+    except ValidationError as error:
+        raise explain(error, document, Scenario) from error
+    return LoadedScenario(scenario, document, path.parent)
+
+
+def loaded(scenario: Scenario, folder: Path | None = None) -> LoadedScenario:
+    """Wrap a scenario that was made in Python; its messages have no line numbers."""
+    document = Document("scenario", scenario.model_dump(mode="json"))
+    return LoadedScenario(scenario, document, folder or Path())

@@ -1,0 +1,187 @@
+"""One pool of a scenario, built: GPU, engine, memory, longest sequence, step latency, and its replicas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from simserve.core import PoolFacts
+from simserve.engine import ReplicaSpec
+from simserve.errors import ScenarioError
+from simserve.hardware import GpuSpec, load_gpu
+from simserve.latency import ProfileStore, StepLatency, TableLatency, compile_step_latency, overhead_named
+from simserve.latency.roofline import peaks_of
+from simserve.model import MemoryLedger, ModelSpec, Parallelism, memory_ledger
+from simserve.model.attention import flops_per_pair
+from simserve.model.kv import kv_bytes_per_token_per_rank
+from simserve.model.params import flops_per_token
+from simserve.model.weights import check_parallelism, weight_bytes_per_gpu
+from simserve.scenario.engine import ResolvedEngine, resolve_engine
+from simserve.scenario.load import LoadedScenario
+from simserve.scenario.spec import PoolSpec
+
+
+class Limit(NamedTuple):
+    """Longest sequence that a replica accepts, and why."""
+
+    tokens: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class BuiltPool:
+    """Equal replicas: what they share, and how to make one."""
+
+    spec: PoolSpec
+    gpu: GpuSpec
+    engine: ResolvedEngine
+    ledger: MemoryLedger
+    limit: Limit
+    latency: StepLatency
+    facts: PoolFacts
+    assumptions: tuple[str, ...]
+    """What was taken for granted about this pool, in words."""
+
+    @property
+    def kv_blocks(self) -> int:
+        """Usable KV blocks of one replica."""
+        return self.ledger.kv_blocks
+
+    def replicas(self) -> list[ReplicaSpec]:
+        """Return the replicas, each with a fresh policy; they share the step latency."""
+        return [self._replica(f"{self.spec.name}-{index}") for index in range(self.spec.replicas)]
+
+    def _replica(self, name: str) -> ReplicaSpec:
+        engine = self.engine
+        policy = engine.policy(
+            engine.params,
+            kv_blocks=self.kv_blocks,
+            block_size=engine.block_size,
+            max_model_len=self.limit.tokens,
+            lanes=self.spec.pp,
+        )
+        return ReplicaSpec(
+            name=name,
+            pool=self.spec.name,
+            gpus=self.facts.gpus_per_replica,
+            policy=policy,
+            latency=self.latency,
+            kv_blocks=self.kv_blocks,
+            block_size=engine.block_size,
+            max_model_len=self.limit.tokens,
+            limit_reason=self.limit.reason,
+        )
+
+
+def build_pool(
+    loaded: LoadedScenario, index: int, model: ModelSpec, profiles: ProfileStore, compiled: dict[Any, Any]
+) -> BuiltPool:
+    """Build pool number `index`; `compiled` holds the step latencies that equal pools share."""
+    spec = loaded.scenario.pools[index]
+    with loaded.blame("pools", index, "gpu"):
+        gpu = load_gpu(spec.gpu, profiles.folders)
+    engine = resolve_engine(loaded, index, gpu.hbm_bytes)
+    parallel = Parallelism(tp=spec.tp, pp=spec.pp, dp=spec.dp, ep=spec.ep)
+    with loaded.blame("pools", index):
+        _check_supported(spec)
+        check_parallelism(model, parallel)
+        ledger = _ledger(model, gpu, parallel, spec, engine)
+        limit = _limit(spec, model, ledger.kv_blocks, engine.block_size)
+        latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled)
+    facts = _facts(model, gpu, parallel, spec)
+    return BuiltPool(spec, gpu, engine, ledger, limit, latency, facts, _assumptions(engine, latency))
+
+
+def _check_supported(spec: PoolSpec) -> None:
+    if spec.dp > 1:
+        raise ScenarioError(f"dp = {spec.dp}, allowed is 1: attention data parallelism is not simulated yet")
+
+
+def _ledger(
+    model: ModelSpec, gpu: GpuSpec, parallel: Parallelism, spec: PoolSpec, engine: ResolvedEngine
+) -> MemoryLedger:
+    longest = spec.max_model_len or model.max_position_embeddings
+    return memory_ledger(
+        model,
+        gpu,
+        parallel,
+        weights_dtype=spec.weights_dtype,
+        kv_dtype=spec.kv_dtype,
+        block_size=engine.block_size,
+        gpu_memory_utilization=engine.gpu_memory_utilization,
+        max_num_batched_tokens=engine.tokens_per_step(longest),
+        max_num_seqs=engine.sequences,
+        max_model_len=longest,
+    )
+
+
+def _limit(spec: PoolSpec, model: ModelSpec, kv_blocks: int, block_size: int) -> Limit:
+    """Return the longest sequence; what model or pool cannot hold is refused, as vLLM does at start-up."""
+    in_pool, in_model = kv_blocks * block_size, model.max_position_embeddings
+    pool_words = f"KV pool of {kv_blocks:,} blocks of {block_size} tokens"
+    given = spec.max_model_len
+    if given is not None and given > in_model:
+        raise ScenarioError(
+            f"max_model_len = {given:,} exceeds max_position_embeddings = {in_model:,} of {model.name}"
+        )
+    if given is not None and given > in_pool:
+        raise ScenarioError(
+            f"max_model_len = {given:,} does not fit: the {pool_words} holds {in_pool:,} tokens; "
+            "lower max_model_len, raise gpu_memory_utilization, or use more or larger GPUs"
+        )
+    tokens = given or min(in_model, in_pool)
+    # The words follow from the numbers alone, so that a resolved scenario gives the same ones.
+    if tokens == in_model:
+        return Limit(tokens, f"max_position_embeddings of {model.name}")
+    if tokens == in_pool:
+        return Limit(tokens, f"longest sequence that the {pool_words} holds")
+    return Limit(tokens, "max_model_len of the scenario")
+
+
+def _latency(
+    loaded: LoadedScenario,
+    model: ModelSpec,
+    gpu: GpuSpec,
+    parallel: Parallelism,
+    spec: PoolSpec,
+    engine: ResolvedEngine,
+    profiles: ProfileStore,
+    compiled: dict[Any, Any],
+) -> TableLatency:
+    """Return the step latency, compiled once per (GPU, parallelism, dtypes, engine)."""
+    key = (gpu.name, parallel, spec.weights_dtype, spec.kv_dtype, engine.overhead)
+    if key not in compiled:
+        compiled[key] = compile_step_latency(
+            model,
+            gpu,
+            parallel,
+            weights_dtype=spec.weights_dtype,
+            kv_dtype=spec.kv_dtype,
+            overhead=overhead_named(engine.overhead),
+            profiles=profiles,
+            analytic=loaded.scenario.analytic,
+        )
+    return compiled[key]
+
+
+def _facts(model: ModelSpec, gpu: GpuSpec, parallel: Parallelism, spec: PoolSpec) -> PoolFacts:
+    return PoolFacts(
+        pool=spec.name,
+        replicas=spec.replicas,
+        gpus_per_replica=parallel.gpus,
+        gpu=gpu.name,
+        peak_flops=peaks_of(gpu).flops(spec.weights_dtype),
+        hbm_bytes_per_s=gpu.hbm_bytes_per_s,
+        flops_per_token=flops_per_token(model),
+        flops_per_pair=flops_per_pair(model),
+        weight_bytes=weight_bytes_per_gpu(model, parallel, spec.weights_dtype) * parallel.gpus,
+        kv_bytes_per_token=kv_bytes_per_token_per_rank(model, parallel, spec.kv_dtype) * parallel.gpus,
+        price_per_gpu_hour=spec.price_per_gpu_hour,
+    )
+
+
+def _assumptions(engine: ResolvedEngine, latency: TableLatency) -> tuple[str, ...]:
+    constants = latency.overhead.provenance
+    lines = [f"engine {engine.label}: {engine.source}"]
+    lines += [f"engine overhead {latency.overhead.name}, {name}: {text}" for name, text in constants.items()]
+    return (*lines, *latency.estimated)

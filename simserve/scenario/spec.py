@@ -1,0 +1,205 @@
+"""What a scenario says: a workload, a model, an engine, pools of GPUs, a router and targets.
+
+Frozen pydantic models that refuse unknown keys. A policy's and a router's own settings are kept as given
+and validated by the component itself (`scenario.resolve`), so that this file does not grow with them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from simserve.workload.synthetic import SyntheticSpec
+
+Degree = Annotated[int, Field(ge=1, le=4096)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class EngineSpec(_Part):
+    """Scheduler semantics, and options that depart from its defaults."""
+
+    preset: str | None = Field(None, description="An engine and its version, such as vllm-0.33.")
+    policy: str | None = Field(
+        None,
+        description="A scheduling policy without an engine version: static, orca, or package.module:Class.",
+    )
+    block_size: Degree | None = Field(None, description="Tokens per KV block; default: the engine version's.")
+    overhead: str | None = Field(
+        None,
+        description="The engine's own time per step: vllm, sglang, or ideal (none); default: the engine's.",
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="Settings of the policy, by name.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, value: Any) -> Any:
+        """Accept a bare preset name, and take every key that is not ours as a setting of the policy.
+
+        Beside a preset, `policy` is vLLM's option of that name (fcfs or priority).
+        """
+        if isinstance(value, str):
+            return {"preset": value}
+        if not isinstance(value, dict):
+            return value
+        ours = {"preset", "block_size", "overhead"} | (set() if value.get("preset") else {"policy"})
+        own = {key: item for key, item in value.items() if key in ours}
+        return {**own, "options": {key: item for key, item in value.items() if key not in ours}}
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return what was written, as one mapping."""
+        own = self.model_dump(exclude={"options"}, exclude_none=True)
+        return {**own, **self.options}
+
+
+class RouterSpec(_Part):
+    """Which replica gets an arriving request."""
+
+    kind: str = Field("round_robin", description="A router's name, or package.module:Class.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Settings of the router, by name.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"kind": value}
+        if not isinstance(value, dict):
+            return value
+        own = {key: item for key, item in value.items() if key == "kind"}
+        return {**own, "options": {k: v for k, v in value.items() if k != "kind"}}
+
+
+class ClosedLoopSpec(_Part):
+    """Send the next request when one ends, instead of at the recorded time."""
+
+    concurrency: Annotated[int, Field(ge=1)] = Field(description="Requests in flight at any time.")
+
+
+class WorkloadSpec(_Part):
+    """What arrives, and when."""
+
+    trace: str | None = Field(None, description="A trace file: relative to this file, or one that ships.")
+    format: str | None = Field(None, description="Format of the trace; default: recognised from its content.")
+    trace_options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Options of the trace's format, such as its time unit or block size.",
+    )
+    synthetic: SyntheticSpec | None = Field(None, description="A generated workload instead of a trace.")
+    window_s: tuple[float, float] | None = Field(
+        None, strict=False, description="Keep only arrivals in [start, end) seconds of the trace's own time."
+    )
+    quantised: Literal["literal", "spread"] = Field(
+        "literal",
+        description="Arrivals that share a coarse time stamp: take as given, or spread in the quantum.",
+    )
+    rate_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        1.0, description="Multiply the request rate by this factor."
+    )
+    scale_by: Literal["compress", "thin"] = Field(
+        "compress",
+        description="Scale the rate by compressing time, or (factors below 1) by dropping requests.",
+    )
+    limit: Annotated[int, Field(ge=1)] | None = Field(None, description="Simulate only the first N requests.")
+    max_tokens: Annotated[int, Field(ge=1)] | Literal["exact"] | None = Field(
+        None,
+        description="Output limit that clients declare: a number, or 'exact' (the recorded length); default: "
+        "the trace's own column, else none (what the model's maximum leaves).",
+    )
+    closed_loop: ClosedLoopSpec | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> WorkloadSpec:
+        if (self.trace is None) == (self.synthetic is None):
+            raise ValueError("give exactly one of trace and synthetic")
+        if self.format is not None and self.trace is None:
+            raise ValueError("format belongs to a trace, not to a synthetic workload")
+        if self.window_s is not None and not 0 <= self.window_s[0] < self.window_s[1]:
+            raise ValueError(
+                f"window_s must be [start, end] with 0 <= start < end, found {list(self.window_s)}"
+            )
+        if self.scale_by == "thin" and self.rate_scale > 1:
+            raise ValueError(
+                f"scale_by: thin can only lower the rate (rate_scale <= 1, found {self.rate_scale})"
+            )
+        return self
+
+
+class PoolSpec(_Part):
+    """Equal replicas on one kind of GPU."""
+
+    name: str = Field(
+        "all", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="Name of the pool in the report."
+    )
+    role: Literal["mixed"] = Field("mixed", description="mixed: every replica computes prompts and answers.")
+    gpu: str = Field(description="A GPU's name, such as h100_sxm (see `simserve gpus`).")
+    replicas: Degree = 1
+    tp: Degree = Field(1, description="Tensor parallelism: GPUs that share every matrix.")
+    pp: Degree = Field(1, description="Pipeline parallelism: stages of consecutive layers.")
+    dp: Degree = Field(1, description="Attention data parallelism.")
+    ep: Degree = Field(1, description="Expert parallelism.")
+    engine: EngineSpec = Field(
+        default_factory=EngineSpec,
+        description="Engine options of this pool; they win over the scenario's engine.",
+    )
+    weights_dtype: str = Field("bf16", description="Type of the weights: bf16, fp8 ...")
+    kv_dtype: str = Field("bf16", description="Type of the KV cache: bf16, fp8 ...")
+    max_model_len: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Longest sequence; default: the model's maximum, or what the KV pool holds if less."
+    )
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="Share of the GPU's memory that the engine may use; default: the engine version's."
+    )
+    price_per_gpu_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        None, description="Price of one GPU for one hour, in any currency."
+    )
+
+
+Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class SloSpec(_Part):
+    """Latency targets in milliseconds; a request is good if it meets all that are given."""
+
+    ttft_ms: Milliseconds | None = Field(None, description="Time to the first token.")
+    tpot_ms: Milliseconds | None = Field(None, description="Mean time per output token after the first.")
+    itl_ms: Milliseconds | None = Field(None, description="Each gap between tokens, pooled over requests.")
+    e2e_ms: Milliseconds | None = Field(None, description="Time from arrival to the last token.")
+    attainment: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.99, description="Share of requests that must be good for `simserve run --fail-on-slo`."
+    )
+
+    def limits(self) -> dict[str, float]:
+        """Return the limits that are set, by name."""
+        return self.model_dump(exclude={"attainment"}, exclude_none=True)
+
+
+class Scenario(_Part):
+    """One simulated deployment and its workload."""
+
+    name: str = Field(min_length=1, description="Title of the report; the result folder is named after it.")
+    model: str = Field(description="A model's name (see `simserve models`), or the path of a config.json.")
+    engine: EngineSpec = Field(description="Engine version (vllm-0.33), or a mapping of it and its options.")
+    workload: WorkloadSpec
+    pools: Annotated[tuple[PoolSpec, ...], Field(strict=False, min_length=1)]
+    router: RouterSpec = Field(default_factory=RouterSpec)
+    slo: SloSpec | None = Field(None, description="Latency targets that a good request meets.")
+    seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed of everything random.")
+    profiles: tuple[str, ...] = Field((), strict=False, description="Extra folders of kernel profiles.")
+    analytic: Literal["allow", "refuse"] = Field(
+        "allow",
+        description="Kernels without a measured table: estimate them by roofline (and say so), or refuse.",
+    )
+    fast_forward: bool = Field(True, description="False steps through every iteration (slow, same result).")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Scenario:
+        if self.engine.preset is None and self.engine.policy is None:
+            raise ValueError("engine: name an engine version (preset: vllm-0.33) or a policy")
+        names = [pool.name for pool in self.pools]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"pools: two pools are named {twice[0]!r}; names must differ")
+        return self

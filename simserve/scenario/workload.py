@@ -1,0 +1,69 @@
+"""From the scenario's `workload` to a Trace: read or generate, window, spread, rate, limit, in that order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from simserve.core import Trace
+from simserve.errors import ScenarioError
+from simserve.scenario.load import LoadedScenario
+from simserve.workload import load_trace
+from simserve.workload.synthetic import synthesize
+from simserve.workload.transform import (
+    scale_rate_by_compression,
+    scale_rate_by_thinning,
+    spread_quantised,
+    take,
+    window,
+)
+
+
+def build_trace(loaded: LoadedScenario) -> Trace:
+    """Return the workload of a scenario; raises `ScenarioError` or `TraceError` with the place."""
+    trace = _limit_outputs(loaded, _transformed(loaded, _source(loaded)))
+    if not len(trace):
+        raise ScenarioError(
+            f"{loaded.document.place(('workload',))}: workload: no request is left to simulate"
+        )
+    return trace
+
+
+def _source(loaded: LoadedScenario) -> Trace:
+    workload = loaded.scenario.workload
+    if workload.synthetic is not None:
+        with loaded.blame("workload", "synthetic"):
+            return synthesize(workload.synthetic, loaded.scenario.seed)
+    path = loaded.file(str(workload.trace), ("workload", "trace"))
+    with loaded.blame("workload", "trace"):
+        return load_trace(path, workload.format or "auto", **workload.trace_options)
+
+
+def _transformed(loaded: LoadedScenario, trace: Trace) -> Trace:
+    workload, seed = loaded.scenario.workload, loaded.scenario.seed
+    if workload.window_s is not None:
+        with loaded.blame("workload", "window_s"):
+            trace = window(trace, *workload.window_s)
+    if workload.quantised == "spread":
+        with loaded.blame("workload", "quantised"):
+            trace = spread_quantised(trace, seed)
+    if workload.rate_scale != 1:
+        with loaded.blame("workload", "rate_scale"):
+            if workload.scale_by == "compress":
+                trace = scale_rate_by_compression(trace, workload.rate_scale)
+            else:
+                trace = scale_rate_by_thinning(trace, workload.rate_scale, seed)
+    if workload.limit is not None:
+        trace = take(trace, workload.limit)
+    return trace
+
+
+def _limit_outputs(loaded: LoadedScenario, trace: Trace) -> Trace:
+    """Declare the clients' output limit (the trace's own column stays unless the scenario says otherwise)."""
+    wanted = loaded.scenario.workload.max_tokens
+    if wanted is None:
+        return trace
+    if wanted == "exact":
+        return replace(trace, max_tokens=trace.output_tokens.copy())
+    return replace(trace, max_tokens=np.full(len(trace), wanted, dtype=np.int64))
