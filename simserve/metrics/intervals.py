@@ -1,6 +1,6 @@
-"""Quantities that hold over intervals of time: integrals, means over bins and windows.
+"""Sums over intervals of time: how much fell into each bin, and which level was held.
 
-Intervals may have gaps (nothing happens) and may overlap (several replicas): rates simply add up.
+Intervals of one replica may have gaps (it was idle) and may overlap (microbatches of a pipeline).
 """
 
 from __future__ import annotations
@@ -8,30 +8,35 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 
-def integrals(
-    start: NDArray[np.int64], end: NDArray[np.int64], rate: NDArray[np.float64], edges: Float64
-) -> Float64:
-    """Return the integral of the summed rates over each bin [edges[i], edges[i + 1]).
+def totals(start: Int64, end: Int64, amount: Float64, edges: Float64) -> Float64:
+    """Return how much of `amount` falls into each bin [edges[i], edges[i + 1]).
 
-    `rate[j]` holds over [start[j], end[j]). Work is O(m log m + bins).
+    Each amount is spread evenly over its interval (at least 1 ns); overlapping ones add up.
     """
-    if start.size == 0:
-        return np.zeros(len(edges) - 1)
-    at = np.concatenate([start, end]).astype(np.float64)
-    change = np.concatenate([rate, -rate])
-    order = np.argsort(at, kind="stable")
-    at = at[order]
-    level = np.cumsum(change[order])
-    area = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(at))])
-    return np.diff(np.interp(edges, at, area, left=0.0, right=area[-1]))
-
-
-def totals(
-    start: NDArray[np.int64], end: NDArray[np.int64], amount: NDArray[np.float64], edges: Float64
-) -> Float64:
-    """Return how much of `amount` falls into each bin, spread evenly over its interval (at least 1 ns)."""
     end = np.maximum(end, start + 1)
-    return integrals(start, end, amount / (end - start), edges)
+    return _binned(*_levels(start, end, amount / (end - start)), edges)
+
+
+def held(start: Int64, end: Int64, level: Float64, edges: Float64) -> Float64:
+    """Return the integral over each bin of a level that one thing held: 0 in gaps, the mean in overlaps."""
+    at, summed = _levels(start, end, level)
+    _, covering = _levels(start, end, np.ones(len(start)))
+    return _binned(at, summed / np.maximum(np.rint(covering), 1), edges)
+
+
+def _levels(start: Int64, end: Int64, rate: Float64) -> tuple[Float64, Float64]:
+    """Return the times at which the sum of rates changes, and its value from then on."""
+    at = np.concatenate([start, end]).astype(np.float64)
+    order = np.argsort(at, kind="stable")
+    return at[order], np.cumsum(np.concatenate([rate, -rate])[order])
+
+
+def _binned(at: Float64, level: Float64, edges: Float64) -> Float64:
+    if at.size == 0:
+        return np.zeros(len(edges) - 1)
+    area = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(at))])
+    return np.diff(np.interp(edges, at, area))

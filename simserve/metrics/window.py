@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simserve.core import ReplicaResult, Result, TokenGaps
 from simserve.metrics.columns import Columns
 from simserve.metrics.distribution import Distribution, of_gaps_ms, of_values, share_within
-from simserve.metrics.intervals import integrals
+from simserve.metrics.intervals import held
 from simserve.metrics.slo import Slo, good, missed
 from simserve.units import NS_PER_S
 
@@ -146,11 +146,11 @@ def _ended_inside(result: Result, columns: Columns, span: Span) -> Bool:
 def kv_use(replicas: Sequence[ReplicaResult], span: Span) -> float | None:
     """Return held / usable KV blocks of `replicas`, time-weighted over the span; None if it has no length."""
     edges = np.array([span.start_ns, span.end_ns], dtype=np.float64)
-    held = sum(
-        float(integrals(r.timeline.start_ns, r.timeline.end_ns, r.timeline.kv_used_blocks, edges)[0])
+    used = sum(
+        float(held(r.timeline.start_ns, r.timeline.end_ns, r.timeline.kv_used_blocks, edges)[0])
         for r in replicas
     )
-    return ratio(held, sum(r.kv_blocks for r in replicas) * (span.end_ns - span.start_ns))
+    return ratio(used, sum(r.kv_blocks for r in replicas) * (span.end_ns - span.start_ns))
 
 
 def _rate(amount: float, span: Span) -> float | None:

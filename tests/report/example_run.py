@@ -14,7 +14,7 @@ import numpy as np
 
 from simserve.core import PoolFacts, ReplicaResult, Result, Status, Timeline, TokenGaps
 from simserve.metrics import Slo, summarize, write_results
-from simserve.metrics.intervals import integrals, totals
+from simserve.metrics.intervals import totals
 
 S = 1_000_000_000
 SLOTS = 64
@@ -65,9 +65,7 @@ def example_result(n: int = 20_000, rate: float = 10.5, seed: int = 1) -> Result
             _replica(i, (replica == i) & ~refused, arrival, started, first, last, prompt, output)
             for i in range(2)
         ),
-        pools=(
-            PoolFacts("main", 2, 1, "h100_sxm", 989e12, 3.35e12, 15.0e9, 524e3, 15.0e9, 131_072, 2.5),
-        ),
+        pools=(PoolFacts("main", 2, 1, "h100_sxm", 989e12, 3.35e12, 15.0e9, 524e3, 15.0e9, 131_072, 2.5),),
         provenance_ns={"measured": 0.21 * end, "interpolated": 0.74 * end, "extrapolated": 0.05 * end},
         end_ns=end,
         warnings=("5.0 % of simulated time lies outside the profiled range of attention_decode",),
@@ -128,13 +126,17 @@ def write_example(folder: Path, n: int = 20_000, rate: float = 10.5, name: str |
     """Write a result folder (without report)."""
     result = example_result(n, rate)
     facts = manifest(name) if name else manifest()
-    return write_results(folder, result, summarize(result, SLO), "name: example\n", facts, slo=SLO, force=True)
+    return write_results(
+        folder, result, summarize(result, SLO), "name: example\n", facts, slo=SLO, force=True
+    )
 
 
 def _starts(arrival: np.ndarray, service: np.ndarray, replica: np.ndarray) -> np.ndarray:
     slots = [[0] * SLOTS, [0] * SLOTS]
     started = np.empty_like(arrival)
-    for i, (at, needs, where) in enumerate(zip(arrival.tolist(), service.tolist(), replica.tolist(), strict=True)):
+    for i, (at, needs, where) in enumerate(
+        zip(arrival.tolist(), service.tolist(), replica.tolist(), strict=True)
+    ):
         started[i] = max(at, slots[where][0])
         heapq.heapreplace(slots[where], int(started[i]) + needs)
     return started
@@ -152,21 +154,26 @@ def _gaps(rng: np.random.Generator, tpot: np.ndarray, output: np.ndarray) -> Tok
     return TokenGaps(middle[keep], count[keep], int((middle * count).sum()))
 
 
+def _level(start: np.ndarray, end: np.ndarray, amount: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Mean of how many (weighted) were between start and end, per bin."""
+    return totals(start, end, amount * np.maximum(end - start, 1), edges) / np.diff(edges)
+
+
 def _replica(index, mine, arrival, started, first, last, prompt, output) -> ReplicaResult:
     edges = np.linspace(0, int(last[mine].max()), 2_001).astype(np.int64).astype(float)
     width = np.diff(edges)
     a, s, f, e = arrival[mine], started[mine], first[mine], last[mine]
     one = np.ones(len(a))
     blocks = (prompt[mine] + output[mine] / 2) / BLOCK
-    running = integrals(s, e, one, edges) / width
+    running = _level(s, e, one, edges)
     prefill = totals(s, f, prompt[mine].astype(float), edges)
     decode = totals(f, e, np.maximum(output[mine] - 1, 0).astype(float), edges)
     line = Timeline(
         edges[:-1].astype(np.int64),
         edges[1:].astype(np.int64),
         running,
-        integrals(a, s, one, edges) / width,
-        integrals(s, e, blocks, edges) / width,
+        _level(a, s, one, edges),
+        _level(s, e, blocks, edges),
         prefill,
         decode,
         np.where(running > 0, width / 21e6, 0),

@@ -1,0 +1,49 @@
+"""The answer in one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simserve.report.format import latency, number, percent
+
+LIMIT_WORDS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": "E2E"}
+
+
+def headline(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
+    """Return what the run says, first things first: nothing served, unstable, or served at these latencies."""
+    whole, counts = summary["whole"], summary["counts"]
+    gpus = hardware(summary, manifest)
+    if not counts["completed"]:
+        return f"{gpus} completed none of {number(counts['requests'])} requests."
+    served = f"{gpus} serve {number(whole['requests_per_s'])} requests/s"
+    medians = f"median TTFT {latency(whole['ttft_ms']['p50'])}, TPOT {latency(whole['tpot_ms']['p50'])}"
+    if summary["stability"]["verdict"] == "unstable":
+        return (
+            f"Unstable, the queue grows: {served} and fall behind, so latencies depend on how long the run is "
+            f"({medians} here){_attained(whole)}."
+        )
+    return f"{served}: {medians}{_attained(whole)}."
+
+
+def hardware(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
+    """Return the GPUs in words: `2 × H100 SXM + 4 × H200`."""
+    names = {pool.get("name"): pool.get("gpu_name") or pool.get("gpu") for pool in manifest.get("pools", [])}
+    counts: dict[str, int] = {}
+    for pool in summary["pools"]:
+        gpu = names.get(pool["name"]) or "GPU"
+        counts[gpu] = counts.get(gpu, 0) + pool["gpus"]
+    return " + ".join(f"{n} × {gpu}" for gpu, n in counts.items()) or "No GPUs"
+
+
+def limits_in_words(limits: dict[str, float]) -> str:
+    """Return `TTFT ≤ 1.00 s, TPOT ≤ 50.0 ms`."""
+    return ", ".join(
+        f"{LIMIT_WORDS[name]} ≤ {latency(limits[name])}" for name in LIMIT_WORDS if name in limits
+    )
+
+
+def _attained(window: dict[str, Any]) -> str:
+    slo = window["slo"]
+    if slo is None or slo["attainment"] is None:
+        return ""
+    return f"; {percent(slo['attainment'])} meet the SLO"

@@ -1,0 +1,90 @@
+"""How a page is made: templates with escaping on, one palette for text and charts, plotly.js embedded once.
+
+A page extends `base.html.j2` and gets its charts as plain plotly figures (dicts). Colours in figures are
+named (`$accent`); the page replaces them by the palette of the reader's colour scheme.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from simserve.report.format import FILTERS
+
+Figure = dict[str, Any]
+
+PALETTE: dict[str, dict[str, str]] = {
+    "light": {
+        "paper": "#ffffff",
+        "panel": "#f6f7f9",
+        "ink": "#16191d",
+        "muted": "#5b6470",
+        "rule": "#dde1e6",
+        "accent": "#1f5fbf",
+        "queue": "#b86e00",
+        "prefill": "#1f5fbf",
+        "decode": "#0b7f6c",
+        "requeue": "#b3364b",
+        "limit": "#b3261e",
+        "other": "#7a6bb0",
+    },
+    "dark": {
+        "paper": "#14171b",
+        "panel": "#1c2026",
+        "ink": "#e8eaed",
+        "muted": "#9aa4b0",
+        "rule": "#333a43",
+        "accent": "#7fb0ff",
+        "queue": "#e8ae55",
+        "prefill": "#7fb0ff",
+        "decode": "#52c7ae",
+        "requeue": "#f08a9b",
+        "limit": "#ff8f85",
+        "other": "#b5a6ea",
+    },
+}
+
+
+def render(template: str, charts: dict[str, Figure], **context: Any) -> str:
+    """Return the page made from `template`; `charts` maps element ids to plotly figures."""
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            charts=_script_json(charts),
+            palette=PALETTE,
+            palette_json=_script_json(PALETTE),
+            plotly_js=Markup(_plotly_js()) if charts else "",  # noqa: S704 - our own dependency's script
+            **context,
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("simserve.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(FILTERS)
+    return environment
+
+
+@cache
+def _plotly_js() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return get_plotlyjs().replace("</script", "<\\/script")
+
+
+def _script_json(value: Any) -> Markup:
+    """Return JSON that may stand inside a script element, whatever strings it holds."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - no tag can start in it

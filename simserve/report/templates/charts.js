@@ -1,0 +1,55 @@
+// Draws the page's figures in the reader's colour scheme; on paper always in the light one.
+(() => {
+  const figures = JSON.parse(document.getElementById("figures").textContent);
+  const palettes = JSON.parse(document.getElementById("palettes").textContent);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const PAPER_WIDTH = 660;
+
+  const rem = () => parseFloat(getComputedStyle(document.documentElement).fontSize);
+
+  const painted = (value, palette) => {
+    if (typeof value === "string") return value.replace(/\$([a-z]+)/g, (all, name) => palette[name] || all);
+    if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map((v) => painted(v, palette));
+    if (value && typeof value === "object")
+      return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, painted(v, palette)]));
+    return value;
+  };
+
+  const layoutOf = (given, palette, size, paper) => {
+    const axis = {
+      gridcolor: palette.rule, linecolor: palette.rule, zerolinecolor: palette.rule, tickcolor: palette.rule,
+      tickfont: { color: palette.muted }, automargin: true,
+    };
+    const layout = { ...given };
+    layout.font = { family: getComputedStyle(document.body).fontFamily, size: 0.78 * size, color: palette.ink };
+    layout.paper_bgcolor = layout.plot_bgcolor = "rgba(0,0,0,0)";
+    layout.height = given.height * size;
+    layout.margin = Object.fromEntries(Object.entries(given.margin).map(([k, v]) => [k, (v * size) / 16]));
+    layout.margin.pad = 3;
+    layout.hoverlabel = { bgcolor: palette.panel, bordercolor: palette.rule, font: { color: palette.ink } };
+    layout.dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom";
+    if (paper) layout.width = PAPER_WIDTH; else layout.autosize = true;
+    for (const key of Object.keys(given).filter((k) => /^[xy]axis/.test(k))) {
+      layout[key] = { ...axis, ...given[key] };
+      if (given[key].title) layout[key].title = { ...given[key].title, font: { color: palette.muted } };
+    }
+    return layout;
+  };
+
+  const draw = (paper) => {
+    const palette = palettes[!paper && dark.matches ? "dark" : "light"];
+    for (const [id, figure] of Object.entries(figures)) {
+      const box = document.getElementById(id);
+      if (!box) continue;
+      const { data, layout } = painted(figure, palette);
+      const config = { displayModeBar: false, responsive: !paper, showTips: false };
+      Plotly.react(box, data, layoutOf(layout, palette, rem(), paper), config);
+    }
+  };
+
+  draw(false);
+  dark.addEventListener("change", () => draw(false));
+  addEventListener("beforeprint", () => draw(true));
+  addEventListener("afterprint", () => draw(false));
+  document.documentElement.dataset.drawn = "yes";
+})();
