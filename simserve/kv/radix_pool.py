@@ -63,7 +63,7 @@ class RadixPool:
     def make_room(self, tokens: int) -> bool:
         """Evict, if needed, so that `tokens` tokens are free; return whether they are."""
         if self.free < tokens:
-            self.free += self.tree.evict(tokens)
+            self.free += self.tree.evict(tokens - self.free)
         return self.free >= tokens
 
     def cache_prompt(self, holding: Holding, runs: Runs, tokens: int, priority: int) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 from simserve.core import Batch, Request, Wait
 from simserve.kv.radix_runs import Runs, canonical
 from simserve.policy.sglang import Params, SglangPolicy
-from simserve.policy.sglang.sequence import Sequence
 from simserve.validate.golden import Comparison, Difference
 
 OUTPUT_SEGMENT = 10_000
@@ -73,8 +72,10 @@ class Replay:
         self._rows = requests
         self._factor = config["max_new_factor"]
         self._produced = [0] * len(requests)
+        self._seen: set[int] = set()
         self._due: dict[int, list[int]] = {}
-        self._late: tuple[list[tuple[Sequence, int]], list[int]] | None = None
+        self._overlap = config["overlap"]
+        self._late: list[int] = []
         self._followers: dict[int, list[int]] = {}
         for row in requests:
             if "at" in row:
@@ -123,12 +124,15 @@ class Replay:
             row["s"] = [[c.request.id, c.tokens, c.cached] for c in batch.chunks]
             if batch.decodes:
                 row["s"] += [[s.request.id, 1, policy.batch.stored(s) - 1] for s in policy.batch]
-            row["new"] = [r.id for r in batch.admitted]
+            row["new"] = [r.id for r in batch.admitted if r.id not in self._seen]
+            self._seen.update(row["new"])
         return row
 
     def _play(self, batch: Batch) -> list[int]:
         """Make the tokens of a step, report those that end, and return their ids."""
         policy = self.policy
+        for request in batch.preempted:
+            self._produced[request.id] = request.known - request.prompt_tokens
         tokens = [c.request for c in batch.chunks if c.last]
         if batch.decodes:
             tokens += [s.request for s in policy.batch]
@@ -136,7 +140,8 @@ class Replay:
             self._produced[request.id] += 1
         finished = [r for r in tokens if self._produced[r.id] == self._rows[r.id]["out"]]
         policy.update(batch, 1, finished)
-        return [r.id for r in finished]
+        shown, self._late = self._late, [r.id for r in finished]
+        return shown if self._overlap else self._late
 
 
 def replay(path: Path) -> Comparison:

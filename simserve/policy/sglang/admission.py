@@ -61,23 +61,52 @@ class Admission:
 
     def try_add(self, sequence: Sequence, node: Node | None) -> Verdict:
         """Admit a waiting request, if it fits; its `prefix` tokens are cached and end at `node`."""
+        if self._params.ignore_eos and self._params.disable_radix_cache:
+            return self._try_add_known_lengths(sequence)
         outputs = min(max(sequence.outputs_left, 0), CLIP_MAX_NEW_TOKENS)
-        wanted = sequence.extend + outputs
+        wanted = sequence.extend + outputs + self._params.page_size
         extend = self._pool.paged(sequence.extend)
         if wanted >= self.total_left:
             return Verdict.NO_TOKEN
         if extend >= self._input_left and self.admitted:
             return Verdict.STOP
         self._pool.hold(sequence.kv, node, sequence.prefix)
-        if wanted >= self.total_left:
+        verdict = Verdict.NO_TOKEN if wanted >= self.total_left else self._admit(sequence)
+        if self.admitted[-1:] != [sequence]:
             self._pool.drop(sequence.kv)
+        return verdict
+
+    def _try_add_known_lengths(self, sequence: Sequence) -> Verdict:
+        """Admit by playing the releases forward: every request is taken to use all its output tokens."""
+        extend = self._pool.paged(sequence.extend)
+        room = self._pool.room - self._taken
+        if extend > min(room, self.total_left) or not self._lasts(sequence, room - extend):
             return Verdict.NO_TOKEN
-        if self._chunk_left is None or extend <= self._chunk_left:
+        return self._admit(sequence)
+
+    def _lasts(self, newcomer: Sequence, free: int) -> bool:
+        """Return whether `free` tokens last until everybody, ended in turn, has given back its own."""
+        ends = [(newcomer.outputs_left, newcomer.known)]
+        ends += [(s.outputs_left, s.known) for s in self.admitted]
+        for sequence in self._running:
+            outputs = self._running.outputs(sequence)
+            request = sequence.request
+            ends.append((request.max_tokens - outputs, request.prompt_tokens + outputs))
+        alive = len(ends)
+        for steps, held in sorted(ends):
+            if free - steps * alive <= alive:
+                return False
+            free += held
+            alive -= 1
+        return True
+
+    def _admit(self, sequence: Sequence) -> Verdict:
+        """Take a request that memory allows, whole or cut to the chunk budget."""
+        if self._chunk_left is None or self._pool.paged(sequence.extend) <= self._chunk_left:
             self._take(sequence, min(sequence.request.max_tokens, CLIP_MAX_NEW_TOKENS))
             return self._verdict()
         cut = self._chunk_left - self._chunk_left % self._params.page_size
         if cut <= 0:
-            self._pool.drop(sequence.kv)
             return Verdict.STOP
         sequence.extend = cut
         self._take(sequence, 0)
@@ -87,7 +116,7 @@ class Admission:
     def _take(self, sequence: Sequence, outputs: int) -> None:
         extend = self._pool.paged(sequence.extend)
         self.admitted.append(sequence)
-        self._promised += extend + outputs
+        self._promised += extend + outputs + self._params.page_size
         self._taken += extend
         self._input_left -= extend
         if self._chunk_left is not None:

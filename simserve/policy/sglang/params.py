@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from simserve.errors import ScenarioError
 from simserve.policy.base import PolicyParams
 
 INIT_RATIO = 0.7

@@ -17,23 +17,21 @@ class NewTokenRatio:
         self.initial = min(1.0, INIT_RATIO * conservativeness)
         self._floor = self.initial * MIN_RATIO_FACTOR
         self._decay = (self.initial - self._floor) / DECAY_STEPS
-        self._start = self.initial
-        self._steps = 0
-
-    @property
-    def value(self) -> float:
+        self.value = self.initial
         """The ratio now."""
-        return max(self._start - self._steps * self._decay, self._floor)
 
     def decay(self, steps: int) -> None:
-        """Book decode steps that had enough memory."""
-        self._steps += steps
+        """Book decode steps that had enough memory (one subtraction each: the sum rounds as the engine's)."""
+        for _ in range(steps):
+            if self.value == self._floor:
+                return
+            self.value = max(self.value - self._decay, self._floor)
 
     def reset_after_retraction(self, outputs: int, max_new_tokens: int, remaining: int) -> None:
         """Set the ratio from the totals over the `remaining` requests that keep running."""
         estimate = (outputs + RETRACT_DECODE_STEPS * remaining) / (max_new_tokens + 1)
-        self._start, self._steps = min(1.0, estimate), 0
+        self.value = min(1.0, estimate)
 
     def reset(self) -> None:
         """Start over, as the engine does whenever it is idle."""
-        self._start, self._steps = self.initial, 0
+        self.value = self.initial

@@ -7,8 +7,8 @@ overlap both are equal at every decision; with it the last step is launched but 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 
 from simserve.policy.sglang.params import CLIP_MAX_NEW_TOKENS
 from simserve.policy.sglang.sequence import Sequence
@@ -23,10 +23,12 @@ class Running:
         self._done: list[Sequence] = []
         self._launched = 0
         self._booked = 0
-        self._slots = 0
+        self._first_slot = 0
+        self._last_slot = 0
         self._decaying = 0
         self._decays_later: Counter[int] = Counter()
         self._residues: Counter[int] = Counter()
+        self._limits: dict[int, list[Sequence]] = defaultdict(list)
         self.reserved = 0
         """Output tokens that all sequences may still make, each cut to 4,096."""
         self.kv_tokens = 0
@@ -35,8 +37,8 @@ class Running:
     def __len__(self) -> int:
         return len(self._sequences)
 
-    def __iter__(self) -> Iterable[Sequence]:
-        return iter(self._sequences.values())
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(sorted(self._sequences.values(), key=lambda s: s.slot))
 
     def __contains__(self, sequence: Sequence) -> bool:
         return sequence.request.id in self._sequences
@@ -52,10 +54,16 @@ class Running:
         """Return the output tokens of `sequence` that are known."""
         return sequence.outputs + max(0, self._booked - sequence.marked)
 
-    def join(self, sequence: Sequence) -> None:
-        """Add a sequence whose prompt is computed at the end of the batch."""
-        self._slots += 1
-        sequence.slot = self._slots
+    def join(self, sequences: list[Sequence], ahead: bool = False) -> None:
+        """Add sequences whose prompt is computed, at the end of the batch or `ahead` of the others."""
+        slot = self._first_slot - len(sequences) if ahead else self._last_slot + 1
+        self._first_slot = min(self._first_slot, slot)
+        self._last_slot = max(self._last_slot, slot + len(sequences) - 1)
+        for offset, sequence in enumerate(sequences):
+            sequence.slot = slot + offset
+            self._join(sequence)
+
+    def _join(self, sequence: Sequence) -> None:
         sequence.joined = sequence.marked = self._launched
         self._sequences[sequence.request.id] = sequence
         self.kv_tokens += sequence.kv.stored
@@ -69,11 +77,23 @@ class Running:
 
     def book(self, steps: int) -> None:
         """Let every sequence have `steps` known output tokens more."""
-        ...
         for _ in range(steps):
             self._booked += 1
             self.reserved -= self._decaying
             self._decaying += self._decays_later.pop(self._booked, 0)
+
+    def limit(self, sequence: Sequence, steps: int) -> None:
+        """Note that `sequence` reaches its allowed output `steps` decode steps from now."""
+        sequence.limit_at = self._launched + steps
+        self._limits[sequence.limit_at].append(sequence)
+
+    def take_limited(self) -> list[Sequence]:
+        """Remove and return the sequences whose last allowed token has been launched, in batch order."""
+        now = self._launched
+        reached = [s for s in self._limits.pop(now, ()) if s.limit_at == now and s in self and not s.done]
+        for sequence in reached:
+            self.remove(sequence)
+        return sorted(reached, key=lambda s: s.slot)
 
     def first_output(self, sequence: Sequence) -> None:
         """Book the output token of the prefill step of a sequence that has joined already."""
@@ -107,10 +127,8 @@ class Running:
 
     def reorder(self, sequences: list[Sequence]) -> None:
         """Put the batch, which `sequences` are, in the order given."""
-        self._sequences = {sequence.request.id: sequence for sequence in sequences}
-        for sequence in sequences:
-            self._slots += 1
-            sequence.slot = self._slots
+        for slot, sequence in enumerate(sequences, self._last_slot + 1):
+            sequence.slot = self._last_slot = slot
 
     def decode_need(self) -> int:
         """Return the tokens of new pages that the next decode step takes."""

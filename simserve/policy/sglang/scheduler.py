@@ -16,7 +16,7 @@ from simserve.policy.base import POLICIES
 from simserve.policy.sglang.admission import Admission, Verdict
 from simserve.policy.sglang.content import Content, UniqueContent
 from simserve.policy.sglang.order import QueueOrder
-from simserve.policy.sglang.params import Params
+from simserve.policy.sglang.params import RETRACT_DECODE_STEPS, Params
 from simserve.policy.sglang.ratio import NewTokenRatio
 from simserve.policy.sglang.running import Running
 from simserve.policy.sglang.sequence import Sequence
@@ -61,6 +61,8 @@ class SglangPolicy:
         self._content = content or UniqueContent()
         self._order = QueueOrder(params, self.pool)
         self._preempts = params.enable_priority_scheduling and not params.disable_priority_preemption
+        self._overlap = not params.disable_overlap_schedule
+        self._parting: dict[int, Sequence] = {}
         self._entered = 0
         self._unbooked: tuple[Step, int, list[Request]] | None = None
 
@@ -89,17 +91,20 @@ class SglangPolicy:
         self._join_prefilled()
         step = Step()
         batch = self._prefill(step) or self._decode(step)
+        if batch is None:
+            self._book_late()
+            return Wait()
         self.last = step
-        self._book_late()
-        return batch or Wait()
+        return batch
 
     def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
         """Book the step decided last, or, with overlap, keep it until the next one is decided."""
         done = list(finished)
-        if self.params.disable_overlap_schedule:
-            self._book(self.last, steps, done)
-        else:
+        if self._overlap:
+            self._book_late()
             self._unbooked = self.last, steps, done
+        else:
+            self._book(self.last, steps, done)
 
     # -- queue -----------------------------------------------------------------------------------------
 
@@ -112,15 +117,29 @@ class SglangPolicy:
 
     def _join_prefilled(self) -> None:
         """Let the prompts that the last step completed decode from now on."""
-        last = self.last
+        last, self.last = self.last, Step()
         if self.chunked is not None:
             self._cache_stored(self.chunked)
         joining = [s for s in last.prefill if s is not last.chunked and not s.done]
         if len(joining) < len(last.prefill):
             self.full = False
+        if joining:
+            if last.decodes or not len(self.batch):
+                self.full = False
+            self.batch.join(joining, ahead=bool(last.decodes))
+        if self._overlap:
+            self._part_limited(joining)
+        if self.batch.drop_done():
+            self.full = False
+
+    def _part_limited(self, joining: list[Sequence]) -> None:
+        """Take out whoever will have all its allowed output once the step in flight is booked."""
         for sequence in joining:
-            self.batch.join(sequence)
-        last.prefill = []
+            self.batch.limit(sequence, sequence.outputs_left - 1)
+        parting = self.batch.take_limited()
+        if parting:
+            self.full = False
+        self._parting.update((s.request.id, s) for s in parting)
 
     def _prefill(self, step: Step) -> Batch | None:
         if self._preempts:
@@ -142,7 +161,8 @@ class SglangPolicy:
 
     def _admit(self) -> Admission:
         mixed = len(self.batch) if self.params.enable_mixed_chunk else 0
-        admission = Admission(self.params, self.pool, self.batch, self.ratio.value, mixed)
+        ratio = 1.0 if self.params.ignore_eos else self.ratio.value
+        admission = Admission(self.params, self.pool, self.batch, ratio, mixed)
         if self.chunked is not None:
             sequence = self.chunked
             sequence.prefix = sequence.kv.stored
@@ -182,14 +202,11 @@ class SglangPolicy:
     def _mix(self, step: Step) -> tuple[int, int]:
         if not self.params.enable_mixed_chunk:
             return 0, 0
-        self.batch.drop_done()
         return self._launch(step)
 
     # -- decode ----------------------------------------------------------------------------------------
 
     def _decode(self, step: Step) -> Batch | None:
-        if self.batch.drop_done():
-            self.full = False
         if not len(self.batch):
             self.full = False
             return None
@@ -218,6 +235,7 @@ class SglangPolicy:
             victim = order.pop()
             self.batch.remove(victim)
             self.pool.drop(victim.kv)
+            self.pool.make_room(len(order) * RETRACT_DECODE_STEPS)
             step.retracted.append(victim)
         if not self.pool.make_room(self.batch.decode_need()):
             raise InvariantError(f"request {order[0].request.id} alone does not fit in the KV pool")
@@ -243,11 +261,23 @@ class SglangPolicy:
                 self._book_prompt(sequence, sequence.request.id in done)
         if step.decodes:
             self.batch.book(steps)
-            for sequence in sorted(filter(None, map(self.batch.get, done)), key=lambda s: s.slot):
-                if not sequence.done:
-                    self._finish(sequence)
+            for sequence in self._ending(done):
+                self._finish(sequence)
+
+    def _ending(self, done: set[int]) -> list[Sequence]:
+        """Return, in batch order, the decoding sequences whose last token is booked now."""
+        ending = []
+        for request_id in done:
+            parting = self._parting.pop(request_id, None)
+            if parting:
+                parting.outputs += 1
+            sequence = parting or self.batch.get(request_id)
+            if sequence and not sequence.done:
+                ending.append(sequence)
+        return sorted(ending, key=lambda s: s.slot)
 
     def _book_prompt(self, sequence: Sequence, done: bool) -> None:
+        tokens = sequence.known
         if sequence in self.batch:
             self.batch.first_output(sequence)
         else:
@@ -255,14 +285,17 @@ class SglangPolicy:
         if done:
             self._finish(sequence)
         else:
-            self._cache(sequence, sequence.known - 1)
+            self._cache(sequence, tokens)
 
     def _finish(self, sequence: Sequence) -> None:
         if sequence in self.batch:
             self.batch.finish(sequence)
         sequence.done = True
         self.pool.cache_finished(
-            sequence.kv, sequence.runs(), sequence.known - 1, sequence.request.priority
+            sequence.kv,
+            sequence.runs(),
+            min(sequence.known, sequence.kv.stored),
+            sequence.request.priority,
         )
 
     def _cache_stored(self, sequence: Sequence) -> None:

@@ -15,6 +15,7 @@ class Sequence:
         "extend",
         "joined",
         "kv",
+        "limit_at",
         "marked",
         "output_segment",
         "outputs",
@@ -45,6 +46,8 @@ class Sequence:
         """Launched decode steps of the running batch when it joined."""
         self.marked = 0
         """Booked decode steps from which its own outputs count."""
+        self.limit_at = -1
+        """Launched decode steps of the running batch at which its allowed output is used up."""
         self.done = False
 
     @property
