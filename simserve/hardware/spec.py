@@ -62,8 +62,18 @@ class GpuSpec(BaseModel):
         """PCIe bandwidth per direction."""
         return self.pcie.value
 
-    def peak_flops(self, dtype: str) -> float:
-        """Return the dense peak in FLOP/s; raises `ScenarioError` if the GPU has no such unit."""
+    @property
+    def link_bytes_per_s(self) -> float:
+        """Bandwidth per direction between the GPUs of a node: NVLink, or PCIe where there is none."""
+        return self.nvlink_bytes_per_s or self.pcie_bytes_per_s
+
+    @property
+    def peak_flops(self) -> dict[str, float]:
+        """Dense peak in FLOP/s by dtype."""
+        return {dtype: figure.value for dtype, figure in self.peak.items()}
+
+    def peak_of(self, dtype: str) -> float:
+        """Return the dense peak in FLOP/s; raises `ScenarioError` if the GPU has no units for `dtype`."""
         if dtype not in self.peak:
             known = ", ".join(self.peak)
             raise ScenarioError(
@@ -73,4 +83,4 @@ class GpuSpec(BaseModel):
 
     def ridge(self, dtype: str = "bf16") -> float:
         """Return the FLOPs per byte of memory traffic above which a kernel is compute-bound."""
-        return self.peak_flops(dtype) / self.hbm_bytes_per_s
+        return self.peak_of(dtype) / self.hbm_bytes_per_s

@@ -12,20 +12,24 @@ from typing import Any
 
 from simserve.errors import ScenarioError, nearest
 
-_HARMLESS = frozenset(
-    """
-    activation_function architectures attn_pdrop attn_implementation auto_map chat_template dtype embd_pdrop
-    ep_size hidden_act hidden_activation id2label label2id initial_context_length initializer_range
-    layer_norm_eps layer_norm_epsilon layernorm_epsilon max_window_layers model_type n_ctx name_or_path
-    norm_eps norm_topk_prob original_max_position_embeddings output_attentions output_hidden_states
-    output_router_logits partial_rotary_factor pretraining_tp quantization_config resid_pdrop return_dict
-    rms_norm_eps rope_parameters rope_scaling rope_theta rotary_dim routed_scaling_factor router_aux_loss_coef
-    router_jitter_noise scale_attn_weights scoring_func seq_aux summary_activation summary_first_dropout
-    summary_proj_to_labels summary_type summary_use_proj swiglu_limit task_specific_params topk_method
-    torch_dtype transformers_version unsloth_fixed use_cache aux_loss_alpha vision_config text_config
-    quantization attn_temperature_tuning floor_scale attn_scale rope_interleave
-    """.split()
-)
+# fmt: off
+_HARMLESS = frozenset((
+    "activation_function", "architectures", "attn_implementation", "attn_pdrop", "attn_scale",
+    "attn_temperature_tuning", "auto_map", "aux_loss_alpha", "chat_template", "dtype", "embd_pdrop",
+    "ep_size", "floor_scale", "hidden_act", "hidden_activation", "id2label", "initial_context_length",
+    "initializer_range", "label2id", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon",
+    "max_window_layers", "model_type", "n_ctx", "name_or_path", "norm_eps", "norm_topk_prob",
+    "original_max_position_embeddings", "output_attentions", "output_hidden_states",
+    "output_router_logits", "partial_rotary_factor", "pretraining_tp", "quantization",
+    "quantization_config", "resid_pdrop", "return_dict", "rms_norm_eps", "rope_interleave",
+    "rope_parameters", "rope_scaling", "rope_theta", "rotary_dim", "routed_scaling_factor",
+    "router_aux_loss_coef", "router_jitter_noise", "scale_attn_weights", "scoring_func", "seq_aux",
+    "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
+    "summary_use_proj", "swiglu_limit", "task_specific_params", "text_config", "topk_method",
+    "torch_dtype", "transformers_version", "unsloth_fixed", "use_cache", "vision_config",
+))
+# fmt: on
+"""Fields of `config.json` that leave every shape as it is."""
 _HARMLESS_PATTERN = re.compile(r"^_|_token_(id|index)s?$|dropout|_loss_|^image_|^video_|^vision_|^audio_")
 
 
@@ -81,17 +85,24 @@ class Config:
         return value
 
     def counts(self, name: str, length: int | None = None) -> list[int]:
-        """Return a list of whole numbers >= 0, of `length` if given; an absent one is empty."""
+        """Return a list of whole numbers >= 0, of `length` if given; an absent one is empty.
+
+        Text like "4,5,6" (Step-3) is taken as a list.
+        """
         if length is None and not self.has(name):
             self._read.add(name)
             return []
+        text = self._fields.get(name)
+        if isinstance(text, str) and re.fullmatch(r"[\d, ]+", text):
+            self._read.add(name)
+            return [int(item) for item in text.split(",") if item.strip()]
         value = self._list(name, length)
         if any(isinstance(item, bool) or not isinstance(item, int) or item < 0 for item in value):
             raise self.error(name, value, "a list of whole numbers, 0 or more")
         return value
 
     def require(self, name: str, allowed: object, why: str) -> None:
-        """Refuse the field unless it is absent, null or equal to `allowed`; `why` says what is not modelled."""
+        """Refuse the field unless it is absent, null or `allowed`; `why` says what is not modelled."""
         self._read.add(name)
         value = self._fields.get(name)
         if value is not None and value != allowed:
@@ -109,8 +120,8 @@ class Config:
                 continue
             raise ScenarioError(
                 f"{self.place}: field {name!r} = {_short(value)} is not understood by the reader of this "
-                f"architecture{nearest(name, self._read)}; it may change what the model computes, so it is not "
-                "ignored. Remove it from the file if it does not"
+                f"architecture{nearest(name, self._read)}; it may change what the model computes, so it is "
+                "not ignored. Remove it from the file if it does not"
             )
 
     def error(self, name: str, value: object, allowed: str) -> ScenarioError:

@@ -44,7 +44,7 @@ class Part:
 
 
 def layer_parts(group: LayerGroup, hidden: int) -> list[Part]:
-    """Return the parts of one layer of `group`, with a norm before each attention and each MLP or MoE pair."""
+    """Return the parts of one layer of `group`, with two norms per attention."""
     parts = [part for attention in group.attentions for part in _attention(attention, hidden)]
     parts += [part for ffn in group.ffns for part in _ffn(ffn, hidden)]
     parts.append(_norm(2 * len(group.attentions) * hidden))
@@ -71,7 +71,7 @@ def last_parts(spec: ModelSpec) -> list[Part]:
 
 
 def routed_share(moe: MoeFfn) -> float:
-    """Return the share of the routed experts that one token uses, picks that fall on zero experts not counted."""
+    """Return the share of the routed experts that one token uses; picks of zero experts do not count."""
     return moe.num_experts_per_tok / (moe.n_routed_experts + moe.zero_experts)
 
 

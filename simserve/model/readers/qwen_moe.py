@@ -1,4 +1,4 @@
-"""Mixtral and the Qwen 3 mixture-of-experts models: grouped-query attention, routed experts, no shared one."""
+"""Mixtral and Qwen 3 MoE: grouped-query attention and routed experts, no shared one."""
 
 from __future__ import annotations
 

@@ -33,6 +33,6 @@ def read_step3(config: Config, name: str) -> ModelSpec:
         shared_intermediate_size=shared,
     )
     ffn = dense(config)
-    routed = set(config.counts("moe_layers_enum", None))
+    routed = set(config.counts("moe_layers_enum"))
     layers = range(config.size("num_hidden_layers"))
     return decoder(config, name, [((attention,), (moe if i in routed else ffn,)) for i in layers])

@@ -1,0 +1,84 @@
+"""What an engine sets aside before it gives the rest of the memory to the KV cache.
+
+vLLM: `_share` x HBM minus weights, a profiled activation peak and, since 0.21, an estimate of the CUDA
+graphs (`VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS`, read in the wheel of 0.33.0). Before 0.21 graphs came out
+of the rest. SGLang: a static share holds weights and cache, and everything else lives outside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simserve.units import GIB
+
+
+@dataclass(frozen=True)
+class MemoryRules:
+    """Accounting of one engine version."""
+
+    name: str
+    activation_inside: bool
+    """True if activations come out of the reserved share."""
+    graphs_inside: bool
+    """True if CUDA graphs come out of the reserved share."""
+    logit_bytes: int
+    """Bytes per sequence and word of the vocabulary while sampling."""
+
+
+_SORTING_SAMPLER = 30
+"""Logits in 16 and 32 bit (6), sorted values and 64-bit indices (12), the sort's second buffer (12)."""
+_FILTERING_SAMPLER = 14
+"""Logits in 16 and 32 bit (6), probabilities (4) and noise (4): vLLM 0.33 filters without sorting."""
+
+VLLM = MemoryRules(
+    "vLLM since 0.21", activation_inside=True, graphs_inside=True, logit_bytes=_FILTERING_SAMPLER
+)
+VLLM_BEFORE_21 = MemoryRules(
+    "vLLM before 0.21", activation_inside=True, graphs_inside=False, logit_bytes=_SORTING_SAMPLER
+)
+SGLANG = MemoryRules("SGLang", activation_inside=False, graphs_inside=False, logit_bytes=_FILTERING_SAMPLER)
+
+_BY_ENGINE = {"vllm-0.15": VLLM_BEFORE_21, "vllm-0.19": VLLM_BEFORE_21}
+
+
+def memory_rules(engine: str) -> MemoryRules:
+    """Return the rules of an engine preset; policies that are no engine's own follow vLLM's latest."""
+    if engine.startswith("sglang"):
+        return SGLANG
+    return _BY_ENGINE.get(engine, VLLM)
+
+
+def sglang_static_share(hbm_bytes: int, chunk_tokens: int, max_graph_sequences: int) -> float:
+    """Return SGLang's `mem_fraction_static`: all but 1.5 MiB per chunk token and 2 MiB per graph sequence.
+
+    Its heuristic before per-model adjustments (0.5.23).
+    """
+    reserved = (1.5 * chunk_tokens + 2 * max_graph_sequences) * (1 << 20)
+    return (hbm_bytes - reserved) / hbm_bytes
+
+
+KERNELS_BYTES = round(0.2 * GIB)
+"""Kernel images and library workspaces of one process [assumption: cuBLAS's 32 MiB and the loaded modules;
+vLLM logs of single-GPU runs show 0.1 to 0.3 GiB that are not PyTorch's]."""
+
+NCCL_BYTES = {1: 0, 2: 342 << 20}
+NCCL_BYTES_MORE = 392 << 20
+"""Communication buffers by ranks (aiconfigurator-core 0.12.0, systems/h100_sxm.yaml, `nccl_mem`)."""
+
+GRAPH_BYTES_PER_LAYER = 256 << 10
+"""CUDA graph memory per captured size and layer [assumption: 51 sizes of a 32-layer model then take 0.4 GiB,
+the order that vLLM logs]."""
+GRAPH_SIZES_LIMIT = 512
+"""Largest captured size in tokens; 1024 on SM 100 and later (vLLM 0.33)."""
+
+
+def captured_sizes(max_num_seqs: int, sm_arch: int) -> int:
+    """Return how many batch sizes vLLM captures: 1, 2, 4, 8 to 248 by 8, then by 16 to the limit."""
+    limit = min(2 * max_num_seqs, 2 * GRAPH_SIZES_LIMIT if sm_arch >= 100 else GRAPH_SIZES_LIMIT)
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, limit + 1, 16)]
+    return sum(size <= limit for size in sizes)
+
+
+def nccl_bytes(ranks: int) -> int:
+    """Return the communication buffers of a GPU that talks to `ranks` - 1 others."""
+    return NCCL_BYTES.get(ranks, NCCL_BYTES_MORE)
