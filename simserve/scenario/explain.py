@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -133,19 +133,26 @@ def _child(node: Any, part: Any) -> Any:
 
 def _keys_at(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
     """Return the keys that the (nested) model at `loc` accepts."""
+    branches = [model]
     for part in loc:
-        if part in model.model_fields:
-            model = _model_in(model.model_fields[part].annotation) or model
-    return sorted(model.model_fields)
+        fields = [branch.model_fields[part] for branch in branches if part in branch.model_fields]
+        if fields:
+            branches = [inner for field in fields for inner in _models_in(field.annotation)] or branches
+        else:  # not a key: the name that pydantic gives to a branch of a union
+            branches = [branch for branch in branches if part in _names_of(branch)] or branches
+    return sorted({name for branch in branches for name in branch.model_fields})
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for inner in getattr(annotation, "__args__", ()):
-        if found := _model_in(inner):
-            return found
-    return None
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models_in(inner)]
+
+
+def _names_of(model: type[BaseModel]) -> set[Any]:
+    """Return the names that a branch of a union may have: its class, or the literal that tells it apart."""
+    literals = [word for field in model.model_fields.values() for word in get_args(field.annotation)]
+    return {model.__name__, *(word for word in literals if isinstance(word, str))}
 
 
 def _short(value: Any) -> str:

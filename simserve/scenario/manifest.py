@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from simserve import __version__
 from simserve.core import Trace
 from simserve.scenario.pool import BuiltPool
+from simserve.scenario.spec import RouterSpec
 
 if TYPE_CHECKING:
     from simserve.scenario.build import Deployment
@@ -24,23 +25,28 @@ def manifest(deployment: Deployment, command: str) -> dict[str, Any]:
         "scenario_name": scenario.name,
         "seed": scenario.seed,
         "trace": _trace(deployment.trace),
-        "model": deployment.model.name,
+        "model": {"name": deployment.model.name, "source": deployment.model.source},
         "pools": [_pool(pool) for pool in deployment.pools],
-        "router": {"kind": scenario.router.kind, **scenario.router.options},
+        "router": router_words(scenario.router),
         "profiles": {f"{name}.parquet": sha256 for name, sha256 in deployment.profiles.hashes().items()},
         "assumptions": assumptions(deployment),
-        "slo": scenario.slo.model_dump(exclude_none=True) if scenario.slo else None,
+        "slo": scenario.slo.limits() if scenario.slo else None,
         "fast_forward": scenario.fast_forward,
     }
 
 
 def assumptions(deployment: Deployment) -> list[str]:
-    """Return everything that was taken for granted, in words, each once."""
+    """Return what was taken for granted about the system, in words, each once (the trace's are its own)."""
     lines = [f"model {deployment.model.name}: {deployment.model.source}"]
-    lines += [f"trace: {text}" for text in deployment.trace.origin.assumptions]
     lines += [line for pool in deployment.pools for line in pool.assumptions]
     lines += [f"profile {note}" for note in deployment.profiles.notes()]
     return list(dict.fromkeys(lines))
+
+
+def router_words(router: RouterSpec) -> str:
+    """Return a router's name with its settings: `random (seed=1)`."""
+    settings = ", ".join(f"{name}={value}" for name, value in router.options.items())
+    return f"{router.kind} ({settings})" if settings else router.kind
 
 
 def _trace(trace: Trace) -> dict[str, Any]:
@@ -60,7 +66,7 @@ def _pool(pool: BuiltPool) -> dict[str, Any]:
     return {
         "name": spec.name,
         "gpu": spec.gpu,
-        "gpu_name": pool.gpu.name,
+        "gpu_name": pool.gpu.title,
         "replicas": spec.replicas,
         "tp": spec.tp,
         "pp": spec.pp,
@@ -71,7 +77,7 @@ def _pool(pool: BuiltPool) -> dict[str, Any]:
         "engine": pool.engine.label,
         "engine_options": pool.engine.options,
         "gpu_memory_utilization": pool.engine.gpu_memory_utilization,
-        "ledger": [{"name": row.name, "bytes": row.bytes, "basis": row.basis} for row in pool.ledger.rows],
+        "ledger": [{"name": row.name, "bytes": row.bytes, "basis": row.basis} for row in pool.ledger.lines],
         "kv_blocks": pool.kv_blocks,
         "block_size": pool.engine.block_size,
         "max_model_len": pool.limit.tokens,

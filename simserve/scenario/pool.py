@@ -11,9 +11,11 @@ from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec, load_gpu
 from simserve.latency import ProfileStore, StepLatency, TableLatency, compile_step_latency, overhead_named
 from simserve.latency.roofline import peaks_of
-from simserve.model import MemoryLedger, ModelSpec, Parallelism, memory_ledger
+from simserve.model import ModelSpec, Parallelism
 from simserve.model.attention import flops_per_pair
 from simserve.model.kv import kv_bytes_per_token_per_rank
+from simserve.model.memory import MemoryLedger, memory_ledger
+from simserve.model.memory_rules import memory_rules
 from simserve.model.params import flops_per_token
 from simserve.model.weights import check_parallelism, weight_bytes_per_gpu
 from simserve.scenario.engine import ResolvedEngine, resolve_engine
@@ -85,8 +87,9 @@ def build_pool(
     with loaded.blame("pools", index):
         _check_supported(spec)
         check_parallelism(model, parallel)
+        _check_longest(spec, model)
         ledger = _ledger(model, gpu, parallel, spec, engine)
-        limit = _limit(spec, model, ledger.kv_blocks, engine.block_size)
+        limit = _limit(spec, model, ledger)
         latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled)
     facts = _facts(model, gpu, parallel, spec)
     return BuiltPool(spec, gpu, engine, ledger, limit, latency, facts, _assumptions(engine, latency))
@@ -100,7 +103,6 @@ def _check_supported(spec: PoolSpec) -> None:
 def _ledger(
     model: ModelSpec, gpu: GpuSpec, parallel: Parallelism, spec: PoolSpec, engine: ResolvedEngine
 ) -> MemoryLedger:
-    longest = spec.max_model_len or model.max_position_embeddings
     return memory_ledger(
         model,
         gpu,
@@ -109,32 +111,32 @@ def _ledger(
         kv_dtype=spec.kv_dtype,
         block_size=engine.block_size,
         gpu_memory_utilization=engine.gpu_memory_utilization,
-        max_num_batched_tokens=engine.tokens_per_step(longest),
+        max_num_batched_tokens=engine.tokens_per_step(spec.max_model_len or model.max_position_embeddings),
         max_num_seqs=engine.sequences,
-        max_model_len=longest,
+        max_model_len=spec.max_model_len,
+        rules=memory_rules(engine.label),
     )
 
 
-def _limit(spec: PoolSpec, model: ModelSpec, kv_blocks: int, block_size: int) -> Limit:
-    """Return the longest sequence; what model or pool cannot hold is refused, as vLLM does at start-up."""
-    in_pool, in_model = kv_blocks * block_size, model.max_position_embeddings
-    pool_words = f"KV pool of {kv_blocks:,} blocks of {block_size} tokens"
-    given = spec.max_model_len
-    if given is not None and given > in_model:
+def _check_longest(spec: PoolSpec, model: ModelSpec) -> None:
+    if spec.max_model_len is not None and spec.max_model_len > model.max_position_embeddings:
         raise ScenarioError(
-            f"max_model_len = {given:,} exceeds max_position_embeddings = {in_model:,} of {model.name}"
+            f"max_model_len = {spec.max_model_len:,} exceeds max_position_embeddings = "
+            f"{model.max_position_embeddings:,} of {model.name}"
         )
-    if given is not None and given > in_pool:
-        raise ScenarioError(
-            f"max_model_len = {given:,} does not fit: the {pool_words} holds {in_pool:,} tokens; "
-            "lower max_model_len, raise gpu_memory_utilization, or use more or larger GPUs"
-        )
-    tokens = given or min(in_model, in_pool)
-    # The words follow from the numbers alone, so that a resolved scenario gives the same ones.
-    if tokens == in_model:
+
+
+def _limit(spec: PoolSpec, model: ModelSpec, ledger: MemoryLedger) -> Limit:
+    """Return the longest sequence: as asked for (the ledger has checked that it fits), else the most.
+
+    The words follow from the numbers alone, so that a resolved scenario gives the same ones.
+    """
+    tokens = spec.max_model_len or min(model.max_position_embeddings, ledger.kv_tokens)
+    if tokens == model.max_position_embeddings:
         return Limit(tokens, f"max_position_embeddings of {model.name}")
-    if tokens == in_pool:
-        return Limit(tokens, f"longest sequence that the {pool_words} holds")
+    if tokens == ledger.kv_tokens:
+        blocks = f"{ledger.kv_blocks:,} blocks of {ledger.block_size} tokens"
+        return Limit(tokens, f"longest sequence that the KV pool of {blocks} holds")
     return Limit(tokens, "max_model_len of the scenario")
 
 
@@ -181,7 +183,11 @@ def _facts(model: ModelSpec, gpu: GpuSpec, parallel: Parallelism, spec: PoolSpec
 
 
 def _assumptions(engine: ResolvedEngine, latency: TableLatency) -> tuple[str, ...]:
-    constants = latency.overhead.provenance
-    lines = [f"engine {engine.label}: {engine.source}"]
-    lines += [f"engine overhead {latency.overhead.name}, {name}: {text}" for name, text in constants.items()]
-    return (*lines, *latency.estimated)
+    names_by_text: dict[str, list[str]] = {}
+    for name, text in latency.overhead.provenance.items():
+        names_by_text.setdefault(text, []).append(name)
+    overhead = [
+        f"engine overhead {engine.overhead}, {', '.join(names)}: {text}"
+        for text, names in names_by_text.items()
+    ]
+    return (f"engine {engine.label}: {engine.source}", *overhead, *latency.estimated)

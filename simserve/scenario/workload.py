@@ -10,7 +10,7 @@ from simserve.core import Trace
 from simserve.errors import ScenarioError
 from simserve.scenario.load import LoadedScenario
 from simserve.workload import load_trace
-from simserve.workload.synthetic import synthesize
+from simserve.workload.generate import synthesize
 from simserve.workload.transform import (
     scale_rate_by_compression,
     scale_rate_by_thinning,
