@@ -1,8 +1,29 @@
 """Workloads: read, write, change, generate and describe traces.
 
-`load_trace` reads any registered format. What a reader assumed or changed stands in `trace.origin`.
+`load_trace` reads any registered format and `synthesize` draws a trace from a `SyntheticSpec`. What a
+reader assumed, and what it or a transformation changed, stands in the trace's `origin`.
 """
 
+from simserve.workload.generate import synthesize
 from simserve.workload.load import load_trace
+from simserve.workload.synthetic import SyntheticSpec
+from simserve.workload.transform import (
+    scale_rate_by_compression,
+    scale_rate_by_thinning,
+    spread_quantised,
+    take,
+    tile,
+    window,
+)
 
-__all__ = ["load_trace"]
+__all__ = [
+    "SyntheticSpec",
+    "load_trace",
+    "scale_rate_by_compression",
+    "scale_rate_by_thinning",
+    "spread_quantised",
+    "synthesize",
+    "take",
+    "tile",
+    "window",
+]

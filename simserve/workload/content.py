@@ -1,0 +1,87 @@
+"""What synthetic prompts contain, as block ids: group prefixes, session histories, revisited prompts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from simserve.core import Trace
+from simserve.errors import ScenarioError
+from simserve.units import NS_PER_S
+from simserve.workload.select import Int64, dense, spans, within
+from simserve.workload.synthetic import Revisits, SyntheticSpec
+
+_LOOK_AROUND = 500
+"""Requests around the wanted age among which one with a long enough prompt is looked for."""
+
+
+def draw_blocks(
+    spec: SyntheticSpec,
+    trace: Trace,
+    session: Int64,
+    group: Int64,
+    prefix_tokens: Int64,
+    rng: np.random.Generator,
+) -> Trace:
+    """Return the trace with block ids, or as it is if the spec shares no content.
+
+    Columns are int64[n] in the trace's order. A full block is shared with the row's group as far as
+    `prefix_tokens` reaches, else with the row's session; a partial last block is nobody else's.
+    """
+    if not spec.has_content:
+        return trace
+    size = spec.block_tokens
+    counts = -(-trace.prompt_tokens // size)
+    row, place = np.repeat(np.arange(len(trace)), counts), within(counts)
+    keeps = spec.sessions is not None and spec.sessions.history == "keep"
+    owner = session if keeps else np.arange(len(trace))
+    groups = np.zeros(int(group.max()) + 1, dtype=np.int64)
+    np.maximum.at(groups, group, prefix_tokens // size)
+    longest = np.zeros(int(owner.max()) + 1, dtype=np.int64)
+    np.maximum.at(longest, owner, counts)
+
+    ids = groups.sum() + spans(longest)[owner[row]] + place
+    full = trace.prompt_tokens[row] >= size * (place + 1)
+    ids[~full] = groups.sum() + longest.sum() + row[~full]
+    common = place < (prefix_tokens // size)[row]
+    ids[common] = spans(groups)[group[row[common]]] + place[common]
+    offsets = spans(counts)
+    notes: tuple[str, ...] = ()
+    if spec.revisits is not None:
+        notes = _revisit(spec.revisits, trace, ids, offsets, size, rng)
+    origin = replace(trace.origin, changes=(*trace.origin.changes, *notes))
+    return replace(trace, block_ids=dense(ids), block_offsets=offsets, block_tokens=size, origin=origin)
+
+
+def _revisit(
+    revisits: Revisits, trace: Trace, ids: Int64, offsets: Int64, size: int, rng: np.random.Generator
+) -> tuple[str, ...]:
+    """Let a share of the rows begin with the blocks of an earlier row (changes `ids`); return a note."""
+    n = len(trace)
+    chosen = np.flatnonzero(rng.random(n) < revisits.share)
+    fraction = revisits.fraction.draw(rng, len(chosen), floor=0)
+    if (fraction > 1).any():
+        raise ScenarioError(f"revisits.fraction drew {fraction.max():g}: a share is at most 1 (set max)")
+    age_ns = (revisits.age_s.draw(rng, len(chosen), floor=0) * NS_PER_S).astype(np.int64)
+    full = trace.prompt_tokens // size
+    wanted = np.rint(fraction * trace.prompt_tokens[chosen] / size).astype(np.int64)
+    wanted = np.minimum(wanted, full[chosen])
+    around = np.searchsorted(trace.arrival_ns, trace.arrival_ns[chosen] - age_ns)
+    missed = 0
+    for row, blocks, near in zip(chosen.tolist(), wanted.tolist(), around.tolist(), strict=True):
+        earlier = _nearest_long(full, blocks, min(near, row - 1), row)
+        if earlier < 0:
+            missed += 1
+        elif blocks:
+            ids[offsets[row] : offsets[row] + blocks] = ids[offsets[earlier] : offsets[earlier] + blocks]
+    return (f"{len(chosen) - missed:,} prompts begin like an earlier one; {missed:,} found none long enough",)
+
+
+def _nearest_long(full: Int64, blocks: int, near: int, row: int) -> int:
+    """Return the row before `row`, nearest to `near`, that has `blocks` full blocks; -1 if there is none."""
+    low, high = max(0, near - _LOOK_AROUND), min(row, near + _LOOK_AROUND)
+    if low >= high:
+        return -1
+    fit = np.flatnonzero(full[low:high] >= blocks) + low
+    return int(fit[np.argmin(np.abs(fit - near))]) if len(fit) else -1
