@@ -24,7 +24,7 @@ PROVENANCE = ("measured", "interpolated", "extrapolated", "analytic")
 
 
 class StepLatency(Protocol):
-    """Duration of engine steps for one (model, GPU, parallelism, dtypes, engine). Shared by equal replicas."""
+    """Duration of engine steps of one (model, GPU, parallelism, dtypes, engine); equal replicas share it."""
 
     stages: int
     """Pipeline stages; step durations are those of the slowest stage."""

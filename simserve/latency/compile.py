@@ -1,10 +1,11 @@
-"""From (model, GPU, parallelism, dtypes, engine) to a `StepLatency`: the one place where blocks are chosen."""
+"""From (model, GPU, parallelism, dtypes, engine) to a `StepLatency`: here the blocks are chosen."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from simserve.errors import ScenarioError
+from simserve.hardware import GpuSpec
 from simserve.latency.blocks.dense import add_dense
 from simserve.latency.blocks.ends import add_embedding, add_head
 from simserve.latency.blocks.gqa import add_gqa
@@ -21,9 +22,6 @@ from simserve.latency.stages import stage_layers
 from simserve.latency.table_latency import TableLatency
 from simserve.model.parallel import Parallelism
 from simserve.model.spec import Attention, DenseFfn, Ffn, GqaAttention, LayerGroup, MlaAttention, ModelSpec
-
-if TYPE_CHECKING:
-    from simserve.hardware import GpuSpec
 
 REFERENCE = (256, 1024)
 """Sequences and mean context of the decode step by which the slowest pipeline stage is found."""
@@ -42,9 +40,9 @@ def compile_step_latency(
 ) -> TableLatency:
     """Compile the step latency of one replica.
 
-    `weights_dtype` is that of the layers' matrices (embedding and head stay at 16 bit). With analytic="refuse", a
-    combination without a measured table raises `ProfileError`; with "allow" it is costed by roofline, tagged
-    so, and named in `TableLatency.estimated`.
+    `weights_dtype` is that of the layers' matrices (embedding and head stay at 16 bit). With
+    analytic="refuse", a combination without a measured table raises `ProfileError`; with "allow" it is
+    costed by roofline, tagged so, and named in `TableLatency.estimated`.
     """
     for name, dtype in (("weights_dtype", weights_dtype), ("kv_dtype", kv_dtype)):
         if dtype not in BYTES:
@@ -55,11 +53,12 @@ def compile_step_latency(
     start_us = hop_us(machine, 0)
     per_token_us = hop_us(machine, handed_over) - start_us
     plans = _distinct_plans(spec, setting)
-    latencies = [TableLatency(plan, parallelism.pp, overhead, per_token_us, start_us) for plan in plans]
+    hop = (start_us, per_token_us)
+    estimated = tuple(machine.estimated)
+    latencies = [TableLatency(plan, overhead, parallelism.pp, hop, estimated) for plan in plans]
     sequences, context = REFERENCE
     slowest = max(latencies, key=lambda latency: latency.step_ns(sequences, sequences * context, ()))
     slowest.forget()
-    slowest.estimated = tuple(machine.estimated)
     return slowest
 
 

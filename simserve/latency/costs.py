@@ -35,7 +35,7 @@ def analytic(us: Float64) -> Cost:
 def by_provenance(costs: list[tuple[Cost, int]], size: int) -> Float64:
     """Return microseconds by provenance, float64[4, size], of costs each run a number of times."""
     total = np.zeros((4, size))
-    places = np.arange(size)
     for cost, times in costs:
-        total[cost.tags, places] += cost.us * times
+        for tag in np.unique(cost.tags):
+            total[tag] += np.where(cost.tags == tag, cost.us * times, 0.0)
     return total

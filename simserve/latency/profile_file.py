@@ -1,8 +1,8 @@
 """Kernel profile files: one Parquet file per (GPU, operation), columns in, columns out.
 
 A file has key columns (the shape), `backend backend_version kernel source`, `latency_us`, `n_merged` and
-`quality` (a bit field). The Parquet metadata key `simserve.profile` holds JSON with what the rows are; a column
-with one value only is stored there too (`constants`), which keeps the files small.
+`quality` (a bit field). The Parquet metadata key `simserve.profile` holds JSON with what the rows are; a
+column with one value only is stored there too (`constants`), which keeps the files small.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from simserve.errors import ProfileError, nearest
 
@@ -24,48 +24,59 @@ DROPPED_QUALITY = 4 | 64
 """Quality bits whose rows a reader leaves out: 4 = EP row that follows tokens * topk instead of the routed
 tokens, 64 = the source holds the same values for another GPU."""
 
+Column = NDArray[Any]
+
 
 class ProfileTable:
     """Rows of one profile file, and what they are."""
 
-    def __init__(self, path: Path, rows: pa.Table, about: dict[str, Any], dropped: int) -> None:
-        """`rows` without the rows that quality bits exclude; `dropped` says how many those were."""
+    def __init__(
+        self, path: Path, columns: dict[str, Column], about: dict[str, Any], rows: int, dropped: int = 0
+    ) -> None:
+        """`columns` without those in `about["constants"]`; `dropped`: rows that quality bits excluded."""
         self.path = path
-        self.rows = rows
         self.about = about
         self.dropped = dropped
+        self._columns = columns
+        self._rows = rows
 
     def __len__(self) -> int:
-        return self.rows.num_rows
+        return self._rows
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all columns, constant ones included."""
+        return [*self._columns, *self.about.get("constants", {})]
 
     def values(self, column: str) -> list[Any]:
-        """Return the distinct values of a key column, sorted."""
-        return sorted(pc.unique(self._column(column)).to_pylist())
+        """Return the distinct values of a column, sorted."""
+        return np.unique(self.column(column)).tolist()
 
     def select(self, **equal: Any) -> ProfileTable:
         """Return the rows in which each named column has the given value."""
-        mask = None
-        for column, value in equal.items():
-            hit = pc.equal(self._column(column), value)
-            mask = hit if mask is None else pc.and_(mask, hit)
-        rows = self.rows if mask is None else self.rows.filter(mask)
-        return ProfileTable(self.path, rows, self.about, self.dropped)
+        mask = np.ones(self._rows, bool)
+        for name, value in equal.items():
+            mask &= self.column(name) == value
+        return self.where(mask)
 
-    def numbers(self, column: str) -> np.ndarray:
+    def where(self, mask: NDArray[np.bool_]) -> ProfileTable:
+        """Return the rows for which `mask` (bool[rows]) is true."""
+        columns = {name: column[mask] for name, column in self._columns.items()}
+        return ProfileTable(self.path, columns, self.about, int(mask.sum()), self.dropped)
+
+    def numbers(self, column: str) -> NDArray[np.float64]:
         """Return a numeric column as float64."""
-        return self._column(column).to_numpy().astype(np.float64)
+        return self.column(column).astype(np.float64)
 
-    def words(self, column: str) -> list[str]:
-        """Return a text column."""
-        return self._column(column).to_pylist()
-
-    def _column(self, column: str) -> pa.ChunkedArray:
-        if column not in self.rows.column_names:
-            known = self.rows.column_names
-            raise ProfileError(
-                f"{self.path}: no column {column!r}{nearest(column, known)}; has {', '.join(known)}"
-            )
-        return self.rows.column(column)
+    def column(self, name: str) -> Column:
+        """Return a column; raises `ProfileError` naming the nearest one if there is none of that name."""
+        if name in self._columns:
+            return self._columns[name]
+        constants = self.about.get("constants", {})
+        if name not in constants:
+            hint = nearest(name, self.names)
+            raise ProfileError(f"{self.path}: no column {name!r}{hint}; has {', '.join(self.names)}")
+        return np.full(self._rows, constants[name], object if isinstance(constants[name], str) else None)
 
 
 def read_profile(path: Path, keep_all: bool = False) -> ProfileTable:
@@ -80,47 +91,46 @@ def read_profile(path: Path, keep_all: bool = False) -> ProfileTable:
     about = json.loads((rows.schema.metadata or {}).get(METADATA_KEY, b"{}"))
     if "key_columns" not in about:
         raise ProfileError(f"{path}: Parquet metadata key {METADATA_KEY.decode()!r} is missing or incomplete")
-    for name, value in about.get("constants", {}).items():
-        rows = rows.append_column(name, pa.repeat(value, len(rows)))
-    rows = _plain_text(rows.replace_schema_metadata(None))
-    dropped = 0
-    if not keep_all:
-        good = pc.equal(pc.bit_wise_and(rows["quality"].cast(pa.int64()), DROPPED_QUALITY), 0)
-        kept = rows.filter(good)
-        dropped = len(rows) - len(kept)
-        rows = kept
-    return ProfileTable(path, rows, about, dropped)
+    columns = {name: rows.column(name).to_numpy() for name in rows.column_names}
+    table = ProfileTable(path, columns, about, len(rows))
+    if keep_all:
+        return table
+    bad = (table.column("quality").astype(np.int64) & DROPPED_QUALITY) != 0
+    if bad.any():
+        table = table.where(~bad)
+        table.dropped = int(bad.sum())
+    return table
 
 
-def write_profile(path: Path, rows: pa.Table, about: dict[str, Any]) -> None:
-    """Write `rows` sorted by key, columns of one value moved to the metadata, compressed hard."""
-    rows = _plain_text(rows).sort_by([(name, "ascending") for name in about["key_columns"]])
-    constants = dict(about.get("constants", {}))
-    for name in rows.column_names:
-        distinct = pc.unique(rows[name])
-        if name != "latency_us" and len(distinct) == 1 and len(rows) > 1:
-            constants[name] = distinct[0].as_py()
-            rows = rows.drop_columns([name])
-    about = {**about, "constants": constants}
-    text = json.dumps(about, sort_keys=True, separators=(",", ":"))
+def write_profile(path: Path, table: ProfileTable) -> None:
+    """Write the rows sorted by key, columns of one value moved to the metadata, compressed hard."""
+    keys = [table.column(name) for name in reversed(table.about["key_columns"])]
+    order = np.lexsort([_sortable(key) for key in keys])
+    constants: dict[str, Any] = {}
+    columns: dict[str, Column] = {}
+    for name in table.names:
+        column = table.column(name)
+        distinct = table.values(name)
+        if name != "latency_us" and len(distinct) == 1 and len(table) > 1:
+            constants[name] = distinct[0]
+        else:
+            columns[name] = column[order]
+    text = json.dumps({**table.about, "constants": constants}, sort_keys=True, separators=(",", ":"))
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(
-        rows.replace_schema_metadata({METADATA_KEY: text.encode()}),
+        pa.table(columns).replace_schema_metadata({METADATA_KEY: text.encode()}),
         path,
         compression="zstd",
         compression_level=19,
-        use_dictionary=[name for name in rows.column_names if name != "latency_us"],
+        use_dictionary=[name for name in columns if name != "latency_us"],  # pyright: ignore
         column_encoding={"latency_us": "BYTE_STREAM_SPLIT"},
         write_statistics=False,
     )
 
 
-def _plain_text(rows: pa.Table) -> pa.Table:
-    """Turn dictionary columns into text columns (sorting and comparing want those)."""
-    for index, field in enumerate(rows.schema):
-        if pa.types.is_dictionary(field.type):
-            rows = rows.set_column(index, field.name, rows.column(index).cast(pa.string()))
-    return rows
+def _sortable(column: Column) -> Column:
+    """Return numbers that sort as the column does (lexsort cannot compare text objects)."""
+    return np.unique(column, return_inverse=True)[1] if column.dtype == object else column
 
 
 def file_sha256(path: Path) -> str:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+
+from simserve.hardware import GpuSpec
 
 BYTES = {
     "fp32": 4.0,
@@ -42,13 +43,15 @@ class Peaks:
     flops_per_s: dict[str, float]
     """Dense FLOP/s by dtype."""
     hbm_bytes_per_s: float
-    nvlink_bytes_per_s: float
-    """One direction, one GPU to its peers."""
+    link_bytes_per_s: float
+    """One direction, one GPU to its peers in the node."""
 
-    def us(self, flops: ArrayLike, moved_bytes: ArrayLike, dtype: str) -> NDArray[np.float64]:
-        """Return the roofline time in microseconds."""
-        compute_us = np.asarray(flops) * (1e6 / self.flops(dtype))
-        memory_us = np.asarray(moved_bytes) * (1e6 / self.hbm_bytes_per_s)
+    def us(self, flops: Any, moved_bytes: Any, dtype: str) -> Any:
+        """Return the roofline time in microseconds (a float from floats, an array from arrays)."""
+        compute_us = flops * (1e6 / self.flops(dtype))
+        memory_us = moved_bytes * (1e6 / self.hbm_bytes_per_s)
+        if isinstance(compute_us, float) and isinstance(memory_us, float):
+            return max(compute_us, memory_us)
         return np.maximum(compute_us, memory_us)
 
     def flops(self, dtype: str) -> float:
@@ -56,13 +59,12 @@ class Peaks:
         wanted = {"fp16": "bf16", "fp8_block": "fp8"}.get(dtype, dtype)
         return self.flops_per_s.get(wanted, self.flops_per_s["bf16"])
 
-    def analytic_us(self, flops: ArrayLike, moved_bytes: ArrayLike, dtype: str) -> NDArray[np.float64]:
-        """Return the fall-back estimate in microseconds: roofline at the named efficiencies, plus a launch."""
-        compute_us = np.asarray(flops) * (1e6 / self.flops(dtype) / COMPUTE_EFFICIENCY)
-        memory_us = np.asarray(moved_bytes) * (1e6 / self.hbm_bytes_per_s / MEMORY_EFFICIENCY)
-        return LAUNCH_US + np.maximum(compute_us, memory_us)
+    def analytic_us(self, flops: Any, moved_bytes: Any, dtype: str) -> Any:
+        """Return the fall-back estimate in us: the roofline at the named efficiencies, plus a launch."""
+        return LAUNCH_US + self.us(flops / COMPUTE_EFFICIENCY, moved_bytes / MEMORY_EFFICIENCY, dtype)
 
 
-def peaks_of(gpu: Any) -> Peaks:
-    """Return the peaks of a `GpuSpec`."""
-    return Peaks(dict(gpu.peak_flops), gpu.hbm_bytes_per_s, gpu.nvlink_bytes_per_s)
+def peaks_of(gpu: GpuSpec) -> Peaks:
+    """Return the peaks of a GPU; its peers are reached over NVLink, or over PCIe where it has none."""
+    flops = {dtype: figure.value for dtype, figure in gpu.peak.items()}
+    return Peaks(flops, gpu.hbm_bytes_per_s, gpu.nvlink_bytes_per_s or gpu.pcie_bytes_per_s)

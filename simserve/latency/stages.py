@@ -1,4 +1,4 @@
-"""Which layers each pipeline stage holds, as vLLM splits them: evenly, spare layers to the stages before the last."""
+"""Layers of each pipeline stage, as vLLM splits them: evenly, spare ones to the stages before the last."""
 
 from __future__ import annotations
 

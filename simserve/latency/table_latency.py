@@ -16,33 +16,15 @@ from numpy.typing import NDArray
 from simserve.core import Chunk
 from simserve.latency.base import PAGE, PROVENANCE
 from simserve.latency.blocks.plan import Plan
-from simserve.latency.costs import LinearOp, by_provenance
+from simserve.latency.counted import CountedTimes
 from simserve.latency.grid import ANALYTIC, Float64
 from simserve.latency.overhead import EngineOverhead
 
+Int64 = NDArray[np.int64]
+
 FIRST_TOKENS = 8192
-"""Token counts priced at first; the arrays double when a step is larger."""
-
-
-class _Counted:
-    """Time by count (tokens or sequences), grown on demand: int64 ns, and its parts by provenance."""
-
-    def __init__(self, ops: list[LinearOp], first: int) -> None:
-        self._ops = ops
-        self.ns: array[int] = array("q", [0])
-        self.parts_us: Float64 = np.zeros((4, 1))
-        self.grow(first)
-
-    def grow(self, count: int) -> None:
-        """Price counts up to at least `count`."""
-        size = len(self.ns)
-        while size <= count:
-            size *= 2
-        counts = np.arange(len(self.ns), size, dtype=np.float64)
-        if len(counts):
-            more = by_provenance([(op.cost(counts), op.times) for op in self._ops], len(counts))
-            self.parts_us = np.concatenate([self.parts_us, more], axis=1)
-            self.ns.frombytes(np.rint(more.sum(0) * 1000).astype(np.int64).tobytes())
+FIRST_SEQUENCES = 512
+"""Counts priced when compiled; the arrays double when a step is larger."""
 
 
 class _Page:
@@ -50,7 +32,7 @@ class _Page:
 
     __slots__ = ("attention_ns", "tags")
 
-    def __init__(self, attention_ns: NDArray[np.int64], tags: NDArray[np.uint8]) -> None:
+    def __init__(self, attention_ns: Int64, tags: NDArray[np.uint8]) -> None:
         self.attention_ns = array("q", attention_ns.tobytes())
         self.tags = tags.tobytes()
 
@@ -59,31 +41,43 @@ class TableLatency:
     """`StepLatency` of one (model, GPU, parallelism, dtypes, engine). Built by `compile_step_latency`."""
 
     def __init__(
-        self, plan: Plan, stages: int, overhead: EngineOverhead, hop_us_per_token: float, hop_us: float
+        self,
+        plan: Plan,
+        overhead: EngineOverhead,
+        stages: int = 1,
+        hop_us: tuple[float, float] = (0.0, 0.0),
+        estimated: tuple[str, ...] = (),
     ) -> None:
-        """`plan` is that of the slowest stage; `hop_us + tokens * hop_us_per_token` hands over activations."""
+        """`plan` is the slowest stage's; `hop_us` the time to hand over activations: fixed, and per token."""
         self.plan = plan
-        self.stages = stages
         self.overhead = overhead
-        self._hop = (hop_us, hop_us_per_token) if stages > 1 else (0.0, 0.0)
-        self._tokens = _Counted(plan.per_token, FIRST_TOKENS)
-        self._sequences = _Counted(plan.per_sequence, 512)
+        self.stages = stages
+        self.estimated = estimated
+        """What was costed without a measured table, in words."""
+        self._hop_us = hop_us
+        self._tokens = CountedTimes(plan.per_token, FIRST_TOKENS)
+        self._sequences = CountedTimes(plan.per_sequence, FIRST_SEQUENCES)
         self._pages: dict[tuple[int, int], _Page] = {}
         self._chunks: dict[tuple[int, int, int], tuple[int, int]] = {}
-        self._booked_ns = [0, 0, 0, 0]
-        self._token_visits: dict[int, int] = {}
-        self._sequence_visits: dict[int, int] = {}
-        self.estimated: tuple[str, ...] = ()
-        """What was costed without a measured table, in words."""
-        self._largest_graph = overhead.capture_sizes[-1] if overhead.capture_sizes else 0
+        self._set_overhead(overhead)
+        self.forget()
+
+    def _set_overhead(self, overhead: EngineOverhead) -> None:
+        """Turn the overhead into integers, so that stepping and pages cannot round differently."""
+        self._graphs = overhead.capture_sizes[-1] if overhead.capture_sizes else 0
+        self._padded = [overhead.padded(tokens) for tokens in range(self._graphs + 1)]
+        self._launch_ns = round(1000 * overhead.launch_layer_us * self.plan.layers) if self._graphs else 0
+        self._step_cpu_ns = round(1000 * overhead.step_us)
+        self._sequence_cpu_ns = round(1000 * overhead.sequence_us)
+        self._chunk_cpu_ns = round(1000 * overhead.request_us)
+        self._gap_ns = round(1000 * overhead.gap_us)
 
     # -- the contract -------------------------------------------------------------------------------------
 
     def decode_page(self, sequences: int, page: int) -> array[int]:
         """Return PAGE + 1 cumulative times of decode steps (see `StepLatency`)."""
-        steps = self._decode_steps(sequences, page)
         cumulative = np.zeros(PAGE + 1, np.int64)
-        np.cumsum(steps, out=cumulative[1:])
+        np.cumsum(self._decode_steps(sequences, page), out=cumulative[1:])
         return array("q", cumulative.tobytes())
 
     def step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> int:
@@ -95,30 +89,49 @@ class TableLatency:
         for _, new, cached, last in chunks:
             tokens += new
             sequences += last
-            price = self._chunks.get((batch, new, cached)) or self._price_chunk(batch, new, cached)
-            attention_ns += price[0]
-            booked[price[1]] += price[0]
+            key = (batch, new, cached)
+            chunk_ns, tag = self._chunks.get(key) or self._price_chunk(key)
+            attention_ns += chunk_ns
+            booked[tag] += chunk_ns
         if decodes:
-            mean = decode_context // decodes
-            page = self._pages.get((decodes, mean // PAGE)) or self._attention_page(decodes, mean // PAGE)
-            place = mean % PAGE
-            attention_ns += page.attention_ns[place]
-            booked[page.tags[place]] += page.attention_ns[place]
-        return self._with_overhead(tokens, sequences, batch, attention_ns)
+            page_number, place = divmod(decode_context // decodes, PAGE)
+            key = (decodes, page_number)
+            page = self._pages.get(key) or self._price_page(key)
+            decode_ns = page.attention_ns[place]
+            attention_ns += decode_ns
+            booked[page.tags[place]] += decode_ns
+
+        graph = tokens <= self._graphs
+        run_tokens = self._padded[tokens] if graph else tokens
+        kernels_ns = self._tokens.at(run_tokens) + self._sequences.at(sequences) + attention_ns
+        visits = self._visits
+        visits[run_tokens, sequences] = visits.get((run_tokens, sequences), 0) + 1
+
+        busy_ns = kernels_ns
+        if (batch or not graph) and busy_ns < self._launch_ns:
+            busy_ns = self._launch_ns
+        cpu_ns = self._step_cpu_ns + self._sequence_cpu_ns * sequences + self._chunk_cpu_ns * batch
+        if not self.overhead.overlapped:
+            busy_ns += cpu_ns
+        elif busy_ns < cpu_ns:
+            busy_ns = cpu_ns
+        total_ns = max(1, busy_ns + self._gap_ns)
+        booked[ANALYTIC] += total_ns - kernels_ns
+        return total_ns
 
     def hop_ns(self, tokens: int) -> int:
         """Return the time to hand the activations of `tokens` to the next pipeline stage."""
-        return round((self._hop[0] + tokens * self._hop[1]) * 1000) if self.stages > 1 else 0
+        fixed_us, token_us = self._hop_us
+        return round((fixed_us + tokens * token_us) * 1000) if self.stages > 1 else 0
 
     def decode_provenance(self, sequences: int, page: int, visits: NDArray[np.int64]) -> dict[str, float]:
         """Return ns by provenance of the page's steps, each weighted with its visits (int64[PAGE])."""
-        attention = self._pages.get((sequences, page)) or self._attention_page(sequences, page)
-        attention_ns = np.frombuffer(attention.attention_ns, np.int64)
-        total = np.bincount(
-            np.frombuffer(attention.tags, np.uint8), weights=attention_ns * visits, minlength=4
-        )
-        steps = int(visits.sum())
-        total = total + self._counted_parts(self.overhead.padded(sequences), sequences) * steps
+        key = (sequences, page)
+        attention = self._pages.get(key) or self._price_page(key)
+        weighted = np.frombuffer(attention.attention_ns, np.int64) * visits
+        total = np.bincount(np.frombuffer(attention.tags, np.uint8), weights=weighted, minlength=4)
+        run_tokens = self._padded[sequences] if sequences <= self._graphs else sequences
+        total += self._counted_parts(run_tokens, sequences) * int(visits.sum())
         whole = float((self._decode_steps(sequences, page) * visits).sum())
         total[ANALYTIC] += whole - total.sum()
         return dict(zip(PROVENANCE, total.tolist(), strict=True))
@@ -126,85 +139,54 @@ class TableLatency:
     def step_provenance(self) -> dict[str, float]:
         """Return ns by provenance of all that `step_ns` was asked so far."""
         total = np.array(self._booked_ns, np.float64)
-        for tokens, visits in self._token_visits.items():
-            total += self._tokens.parts_us[:, tokens] * 1000 * visits
-        for sequences, visits in self._sequence_visits.items():
-            total += self._sequences.parts_us[:, sequences] * 1000 * visits
+        for (tokens, sequences), visits in self._visits.items():
+            total += self._counted_parts(tokens, sequences) * visits
         return dict(zip(PROVENANCE, total.tolist(), strict=True))
 
     def forget(self) -> None:
         """Drop what was booked so far."""
         self._booked_ns = [0, 0, 0, 0]
-        self._token_visits.clear()
-        self._sequence_visits.clear()
+        self._visits: dict[tuple[int, int], int] = {}
 
     # -- how ----------------------------------------------------------------------------------------------
 
-    def _with_overhead(self, tokens: int, sequences: int, chunks: int, attention_ns: int) -> int:
-        """Add kernels by count and the engine's overhead, and book them."""
-        run_tokens = self.overhead.padded(tokens) if tokens <= self._largest_graph else tokens
-        if run_tokens >= len(self._tokens.ns):
-            self._tokens.grow(run_tokens)
-        if sequences >= len(self._sequences.ns):
-            self._sequences.grow(sequences)
-        kernels_ns = self._tokens.ns[run_tokens] + self._sequences.ns[sequences] + attention_ns
-        visits = self._token_visits
-        visits[run_tokens] = visits.get(run_tokens, 0) + 1
-        visits = self._sequence_visits
-        visits[sequences] = visits.get(sequences, 0) + 1
-        total_ns = max(1, self._overheads(kernels_ns, sequences, chunks, tokens))
-        self._booked_ns[ANALYTIC] += total_ns - kernels_ns
-        return total_ns
-
-    def _overheads(self, kernels_ns: int, sequences: int, chunks: int, tokens: int) -> int:
-        overhead = self.overhead
-        launch_us = 0.0
-        if self._largest_graph and (chunks or tokens > self._largest_graph):
-            launch_us = overhead.launch_layer_us * self.plan.layers
-        busy_us = max(kernels_ns / 1000, launch_us)
-        cpu_us = overhead.step_us + overhead.sequence_us * sequences + overhead.request_us * chunks
-        longest_us = max(busy_us, cpu_us) if overhead.overlapped else busy_us + cpu_us
-        return round((longest_us + overhead.gap_us) * 1000)
-
-    def _decode_steps(self, sequences: int, page: int) -> NDArray[np.int64]:
-        """Return the duration of each step of a page, int64[PAGE]; the same arithmetic as `_with_overhead`."""
-        attention = self._pages.get((sequences, page)) or self._attention_page(sequences, page)
-        run_tokens = self.overhead.padded(sequences)
-        if run_tokens >= len(self._tokens.ns):
-            self._tokens.grow(run_tokens)
-        if sequences >= len(self._sequences.ns):
-            self._sequences.grow(sequences)
-        counted_ns = self._tokens.ns[run_tokens] + self._sequences.ns[sequences]
-        kernels_ns = np.frombuffer(attention.attention_ns, np.int64) + counted_ns
-        overhead = self.overhead
-        launch_us = 0.0
-        if self._largest_graph and sequences > self._largest_graph:
-            launch_us = overhead.launch_layer_us * self.plan.layers
-        busy_us = np.maximum(kernels_ns / 1000, launch_us)
-        cpu_us = overhead.step_us + overhead.sequence_us * sequences + overhead.request_us * 0
-        longest_us = np.maximum(busy_us, cpu_us) if overhead.overlapped else busy_us + cpu_us
-        return np.maximum(1, np.rint((longest_us + overhead.gap_us) * 1000).astype(np.int64))
+    def _decode_steps(self, sequences: int, page: int) -> Int64:
+        """Return the duration of each step of a page, int64[PAGE]: what `step_ns` says, vectorised."""
+        key = (sequences, page)
+        attention = self._pages.get(key) or self._price_page(key)
+        graph = sequences <= self._graphs
+        run_tokens = self._padded[sequences] if graph else sequences
+        counted_ns = self._tokens.at(run_tokens) + self._sequences.at(sequences)
+        busy_ns = np.frombuffer(attention.attention_ns, np.int64) + counted_ns
+        if not graph:
+            busy_ns = np.maximum(busy_ns, self._launch_ns)
+        cpu_ns = self._step_cpu_ns + self._sequence_cpu_ns * sequences
+        busy_ns = np.maximum(busy_ns, cpu_ns) if self.overhead.overlapped else busy_ns + cpu_ns
+        return np.maximum(1, busy_ns + self._gap_ns)
 
     def _counted_parts(self, run_tokens: int, sequences: int) -> Float64:
-        return (self._tokens.parts_us[:, run_tokens] + self._sequences.parts_us[:, sequences]) * 1000
+        """Return ns by provenance of the kernels by count, float64[4]."""
+        return self._tokens.parts_ns(run_tokens) + self._sequences.parts_ns(sequences)
 
-    def _attention_page(self, sequences: int, page: int) -> _Page:
-        context = np.maximum(1, np.arange(page * PAGE, (page + 1) * PAGE, dtype=np.float64))
-        total_us, tags = np.zeros(PAGE), np.zeros(PAGE, np.uint8)
+    def _price_page(self, key: tuple[int, int]) -> _Page:
+        sequences, page = key
+        context = np.arange(page * PAGE, (page + 1) * PAGE, dtype=np.float64)
+        if page == 0:
+            context[0] = 1.0
+        total_us: Float64 = np.zeros(PAGE)
+        tags = np.zeros(PAGE, np.uint8)
         for layers in self.plan.attention:
             cost = layers.decode.cost(sequences, context)
             total_us += cost.us * layers.times
             np.maximum(tags, cost.tags, out=tags)
-        made = _Page(np.rint(total_us * 1000).astype(np.int64), tags)
-        self._pages[(sequences, page)] = made
+        made = self._pages[key] = _Page(np.rint(total_us * 1000).astype(np.int64), tags)
         return made
 
-    def _price_chunk(self, batch: int, new: int, cached: int) -> tuple[int, int]:
+    def _price_chunk(self, key: tuple[int, int, int]) -> tuple[int, int]:
         total_us, worst = 0.0, 0
         for layers in self.plan.attention:
-            us, tag = layers.prefill.chunk_us(batch, new, cached)
+            us, tag = layers.prefill.chunk_us(*key)
             total_us += us * layers.times
             worst = max(worst, tag)
-        price = (round(total_us * 1000), worst)
-        self._chunks[(batch, new, cached)] = price
-        return price
+        made = self._chunks[key] = (round(total_us * 1000), worst)
+        return made

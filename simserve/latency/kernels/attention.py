@@ -53,12 +53,19 @@ class DecodeAttention:
             return analytic(self.machine.peaks.analytic_us(*work, self.heads.dtype))
         return Cost(*self.grid.tagged(float(sequences), context))
 
+    def one_us(self, sequences: int, context: int) -> float:
+        """Return the time at one context, without its provenance."""
+        if self.grid is None:
+            return float(self.cost(sequences, np.array([float(context)])).us[0])
+        return self.grid.at_one(float(sequences), float(min(context, self.heads.window or context)))
+
 
 class PrefillAttention:
     """New tokens of prompts, each possibly on top of cached tokens.
 
-    Without cached tokens: the table. With c cached and q new tokens: as many pairs q*c + q(q+1)/2 as a prompt of
-    L tokens has, L(L+1)/2, cost what that prompt costs, or what reading the context costs a decode, if more.
+    Without cached tokens: the table. With c cached and q new tokens: as many pairs q*c + q(q+1)/2 as a
+    prompt of L tokens has, L(L+1)/2, cost what that prompt costs, or what reading the context costs a
+    decode, if more.
     """
 
     def __init__(self, machine: Machine, heads: Heads, decode: DecodeAttention) -> None:
@@ -81,8 +88,7 @@ class PrefillAttention:
             return us / batch, self._tag(batch, new)
         length = (sqrt(8.0 * pairs + 1.0) - 1.0) / 2.0
         us = self.grid.at_one(float(batch), length)
-        read = self.decode.cost(batch, np.array([float(cached + new)]))
-        return max(us, float(read.us[0])) / batch, EXTRAPOLATED
+        return max(us, self.decode.one_us(batch, cached + new)) / batch, EXTRAPOLATED
 
     def _tag(self, batch: int, new: int) -> int:
         assert self.grid is not None
@@ -93,26 +99,24 @@ class PrefillAttention:
 
 
 def _causal_pairs(new: int, cached: int, window: int) -> float:
-    """Return the (query, key) pairs of `new` queries on `cached` tokens, each seeing at most `window` keys."""
+    """Return the (query, key) pairs of `new` queries on `cached` tokens, at most `window` keys each."""
     if not window or cached + new <= window:
         return new * cached + new * (new + 1) / 2
     growing = max(0, window - cached)
     return growing * cached + growing * (growing + 1) / 2 + (new - growing) * window
 
 
-def _decode_work(heads: Heads, sequences: Float64 | float, context: Float64) -> tuple[Float64, Float64]:
+def _decode_work(heads: Heads, sequences: float, context: Float64) -> tuple[Float64, Float64]:
     pairs = sequences * context
     kv_bytes = 2.0 * heads.kv_heads * heads.head_dim * BYTES[heads.kv_dtype]
     flops = 4.0 * heads.q_heads * heads.head_dim * pairs
     return flops, pairs * kv_bytes + sequences * (4.0 * heads.q_heads * heads.head_dim)
 
 
-def _prefill_work(
-    heads: Heads, batch: Float64 | float, new: Float64 | float, keys: Float64 | float, pairs: Float64 | float
-) -> tuple[Float64, Float64]:
-    flops = 4.0 * heads.q_heads * heads.head_dim * np.asarray(pairs)
+def _prefill_work(heads: Heads, batch: int, new: int, keys: int, pairs: float) -> tuple[float, float]:
+    flops = 4.0 * heads.q_heads * heads.head_dim * pairs
     kv_bytes = 2.0 * heads.kv_heads * heads.head_dim * BYTES[heads.kv_dtype]
-    return flops, np.asarray(batch * (keys * kv_bytes + new * 4.0 * heads.q_heads * heads.head_dim))
+    return flops, batch * (keys * kv_bytes + new * 4.0 * heads.q_heads * heads.head_dim)
 
 
 def _rows(machine: Machine, op: str, heads: Heads):

@@ -54,7 +54,7 @@ def collective(
 
 def hop_us(machine: Machine, transferred_bytes: float) -> float:
     """Return the estimated time to send bytes to the GPU of the next pipeline stage over NVLink."""
-    return HOP_LAUNCH_US + transferred_bytes * 1e6 / machine.peaks.nvlink_bytes_per_s / LINK_EFFICIENCY
+    return HOP_LAUNCH_US + transferred_bytes * 1e6 / machine.peaks.link_bytes_per_s / LINK_EFFICIENCY
 
 
 def _grid(machine: Machine, kind: str, impl: str, ranks: int) -> Grid | None:
@@ -75,9 +75,9 @@ def _grid(machine: Machine, kind: str, impl: str, ranks: int) -> Grid | None:
 
 
 def _wire_us(machine: Machine, kind: str, ranks: int, size: Float64) -> Float64:
-    """Return the time of a ring on NVLink: each rank sends (ranks - 1) / ranks of the data, twice to reduce."""
+    """Return the time of a ring: each rank sends (ranks - 1) / ranks of the data, twice to reduce."""
     passes = 2.0 if kind == "all_reduce" else 1.0
-    return np.asarray(size) * (passes * (ranks - 1) / ranks * 1e6 / machine.peaks.nvlink_bytes_per_s)
+    return np.asarray(size) * (passes * (ranks - 1) / ranks * 1e6 / machine.peaks.link_bytes_per_s)
 
 
 def _estimate(machine: Machine, kind: str, ranks: int, size: Float64) -> Cost:

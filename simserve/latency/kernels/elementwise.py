@@ -1,6 +1,7 @@
 """Kernels that only move memory: norms, activations, rotary embedding, embedding look-up, sampling.
 
-No shipped table measures them, so they are memory-bound at a named efficiency, and never shorter than a launch.
+No shipped table measures them, so they are memory-bound at a named efficiency, and never shorter than a
+launch.
 """
 
 from __future__ import annotations

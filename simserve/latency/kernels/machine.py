@@ -1,4 +1,4 @@
-"""One kind of GPU as the kernel families see it: its tables, its peaks, and whether estimates may fill gaps."""
+"""One kind of GPU as the kernel families see it: tables, peaks, and whether estimates may fill gaps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Machine:
         return rows if len(rows) else None
 
     def missing(self, op: str, what: str, column: str = "", value: Any = None) -> None:
-        """Note that `what` is costed by the analytic roofline; raise `ProfileError` if that is not allowed."""
+        """Note that `what` is costed by roofline; raise `ProfileError` if that is not allowed."""
         table = self.profiles.table(self.gpu, op)
         if table is None:
             reason = f"no table {self.gpu}/{op}"
