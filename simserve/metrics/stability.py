@@ -80,5 +80,5 @@ def _reason(thirds: tuple[float, ...], backlog: int, share: float) -> str:
     means = ", ".join(f"{waiting:.1f}" for waiting in thirds)
     return (
         f"mean waiting requests in the thirds of the arrival period: {means}; "
-        f"{backlog} still waiting at the last arrival ({share:.1%} of those scheduled by then)"
+        f"{backlog} still waiting at the last arrival ({share * 100:.1f} % of those scheduled by then)"
     )

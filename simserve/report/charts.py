@@ -36,7 +36,7 @@ def distribution(curves: list[Curve], window: dict[str, Any], limits: dict[str, 
                 "name": label,
                 "x": _short(values),
                 "y": _short(shares * 100),
-                "line": {"color": colour, "width": 2},
+                "line": {"color": colour, "width": 2, "simplify": False},
                 "hovertemplate": "%{y:.4~g} % ≤ %{x:,.4~g} ms<extra>" + label + "</extra>",
             }
         )
@@ -51,9 +51,8 @@ def distribution(curves: list[Curve], window: dict[str, Any], limits: dict[str, 
             "yaxis": {"range": [0, 101], "ticksuffix": " %", "dtick": 25},
             "shapes": [_limit_line(limit) for limit in lines.values()],
             "annotations": [_limit_label(key, limit, everything) for key, limit in lines.items()],
-            "margin": {"t": 18, "l": 48, "r": 14, "b": 40},
-            "legend": {"x": 0.01, "y": 1, "xanchor": "left", "yanchor": "top"},
-            "showlegend": len(curves) > 1,
+            "margin": {"t": 20, "l": 48, "r": 14, "b": 40},
+            "showlegend": False,
         },
     }
 
@@ -69,7 +68,7 @@ def over_time(run: Course, steady: tuple[float, float] | None) -> Figure:
             [("arrivals", "$muted", run.arrivals_per_s), ("completions", "$decode", run.completions_per_s)],
         ),
         ("requests", [("running", "$prefill", run.running), ("waiting", "$queue", run.waiting)]),
-        ("KV blocks held, %", _kv_lines(kv)),
+        ("KV use, %", _kv_lines(kv)),
         (
             "tokens per step",
             [("prefill", "$prefill", run.prefill_per_step), ("decode", "$decode", run.decode_per_step)],
@@ -122,13 +121,13 @@ def where_time_went(groups: list[Parts]) -> Figure:
     return {
         "data": traces,
         "layout": {
-            "height": 17,
+            "height": 15,
             "barmode": "stack",
             "bargap": 0.35,
             "xaxis": {"range": [0, 100], "ticksuffix": " %", "dtick": 25},
             "yaxis": {"automargin": True, "showgrid": False},
-            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-            "margin": {"t": 30, "l": 10, "r": 18, "b": 30},
+            "showlegend": False,
+            "margin": {"t": 8, "l": 10, "r": 34, "b": 30},
         },
     }
 
@@ -137,14 +136,11 @@ def _marks(label: str, colour: str, found: dict[str, Any]) -> dict[str, Any]:
     names = ("p50", "p90", "p95", "p99")
     return {
         "type": "scatter",
-        "mode": "markers+text",
+        "mode": "markers",
         "name": label,
         "showlegend": False,
         "x": [found[name] for name in names],
         "y": [float(name[1:]) for name in names],
-        "text": [f"p50 {latency(found['p50'])}", "", "", f"p99 {latency(found['p99'])}"],
-        "textposition": ["middle right", "middle right", "middle right", "bottom right"],
-        "textfont": {"color": "$muted"},
         "customdata": list(names),
         "marker": {"color": colour, "size": 6},
         "hovertemplate": "%{customdata} = %{x:,.4~g} ms<extra>" + label + "</extra>",
@@ -200,7 +196,7 @@ def _kv_lines(shares: list[np.ndarray]) -> list[tuple[str, str, np.ndarray]]:
     percent = np.array(shares) * 100
     if len(shares) == 1:
         return [("replica", "$accent", percent[0])]
-    return [("mean of replicas", "$accent", percent.mean(axis=0)), ("fullest", "$queue", percent.max(axis=0))]
+    return [("mean", "$accent", percent.mean(axis=0)), ("fullest replica", "$queue", percent.max(axis=0))]
 
 
 def _panel_title(title: str, lines: list[tuple[str, str, np.ndarray]], top: float) -> dict[str, Any]:

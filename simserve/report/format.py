@@ -8,6 +8,7 @@ from typing import Any
 from simserve.units import GIB
 
 NONE = "–"
+NBSP = "\u00a0"
 
 
 def number(value: float | None) -> str:
@@ -32,14 +33,14 @@ def percent(share: float | None) -> str:
         text = f"{share * 100:.{decimals}f}"
         if not (0 < share < 1) or float(text) not in (0.0, 100.0):
             break
-    return f"{text} %"
+    return f"{text}{NBSP}%"
 
 
 def latency(value_ms: float | None) -> str:
     """Return a latency with the unit that suits its size."""
     if value_ms is None:
         return NONE
-    return f"{in_unit(value_ms, unit_of(value_ms))} {unit_of(value_ms)}"
+    return f"{in_unit(value_ms, unit_of(value_ms))}{NBSP}{unit_of(value_ms)}"
 
 
 def unit_of(value_ms: float | None) -> str:
@@ -60,13 +61,13 @@ def duration(seconds: float | None) -> str:
         return NONE
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
-            return f"{number(seconds / size)} {unit}"
-    return f"{number(float(seconds))} s"
+            return f"{number(seconds / size)}{NBSP}{unit}"
+    return f"{number(float(seconds))}{NBSP}s"
 
 
 def gibibytes(count: float | None) -> str:
-    """Return bytes as GiB."""
-    return NONE if count is None else f"{count / GIB:,.2f} GiB"
+    """Return bytes as a bare number of GiB."""
+    return NONE if count is None else f"{count / GIB:,.2f}"
 
 
 FILTERS: dict[str, Callable[..., Any]] = {

@@ -10,7 +10,7 @@ LIMIT_WORDS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": 
 
 
 def headline(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
-    """Return what the run says, first things first: nothing served, unstable, or served at these latencies."""
+    """Return what the run says: nothing completed, unstable, or served at these latencies."""
     whole, counts = summary["whole"], summary["counts"]
     gpus = hardware(summary, manifest)
     if not counts["completed"]:
@@ -19,8 +19,8 @@ def headline(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
     medians = f"median TTFT {latency(whole['ttft_ms']['p50'])}, TPOT {latency(whole['tpot_ms']['p50'])}"
     if summary["stability"]["verdict"] == "unstable":
         return (
-            f"Unstable, the queue grows: {served} and fall behind, so latencies depend on how long the run is "
-            f"({medians} here){_attained(whole)}."
+            f"Unstable, the queue grows: {served} and fall behind, so latencies depend on how long "
+            f"the run is ({medians} here){_attained(whole)}."
         )
     return f"{served}: {medians}{_attained(whole)}."
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from simserve.metrics.intervals import held, totals
@@ -14,7 +15,7 @@ from simserve.units import NS_PER_MS, NS_PER_S
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-BINS = 400
+BINS = 300
 _BODY = np.linspace(0, 0.98, 197)
 _TAIL = 1 - np.geomspace(0.02, 1e-5, 60)
 QUANTILES = np.unique(np.concatenate([_BODY, _TAIL, [1.0]]))
@@ -31,13 +32,18 @@ def ecdf(values: Float64) -> tuple[Float64, Float64]:
 
 def gap_ecdf_ms(gaps: pa.Table, window: str) -> tuple[Float64, Float64]:
     """Return the same for the pooled inter-token gaps of a window (`whole` or `steady`)."""
-    mine = np.array(gaps["window"].to_pylist(), dtype=object) == window
+    mine = equals(gaps["window"], window)
     value, count = gaps["gap_ns"].to_numpy()[mine] / NS_PER_MS, gaps["count"].to_numpy()[mine]
     if not count.sum():
         return np.empty(0), np.empty(0)
     share = np.cumsum(count) / count.sum()
     keep = np.unique(np.minimum(np.searchsorted(share, QUANTILES), len(share) - 1))
     return value[keep], share[keep]
+
+
+def equals(words: pa.ChunkedArray, word: str) -> NDArray[np.bool_]:
+    """Return where a column of words holds `word` (null: nowhere)."""
+    return pc.call_function("equal", [words, pa.scalar(word)]).fill_null(False).to_numpy()
 
 
 @dataclass(frozen=True)
@@ -66,8 +72,7 @@ def course(
     width_s = (edges[1] - edges[0]) / NS_PER_S
     arrival, scheduled = _stamps(requests, "arrival_ns"), _stamps(requests, "first_scheduled_ns")
     last = _stamps(requests, "last_token_ns")
-    refused = np.array(requests["status"].to_pylist(), dtype=object) == "refused"
-    done = np.array(requests["status"].to_pylist(), dtype=object) == "completed"
+    refused, done = equals(requests["status"], "refused"), equals(requests["status"], "completed")
     queued = (arrival >= 0) & ~refused
     started = np.where(scheduled >= 0, scheduled, end_ns)
     finished = np.where(done, last, end_ns)
@@ -101,12 +106,11 @@ def _amount(timeline: pa.Table, name: str, edges: Float64) -> Float64:
 
 
 def _kv_use(timeline: pa.Table, kv_blocks: dict[str, int], edges: Float64) -> dict[str, Float64]:
-    names = np.array(timeline["replica"].to_pylist(), dtype=object)
     start, end = timeline["start_ns"].to_numpy(), timeline["end_ns"].to_numpy()
     used = timeline["kv_used_blocks"].to_numpy()
     shares = {}
     for name, blocks in kv_blocks.items():
-        mine = names == name
+        mine = equals(timeline["replica"], name)
         shares[name] = held(start[mine], end[mine], used[mine], edges) / np.diff(edges) / max(blocks, 1)
     return shares
 

@@ -58,6 +58,7 @@ def _context(run: StoredRun) -> dict[str, Any]:
         "latencies": LATENCIES,
         "scenario_yaml": run.scenario_yaml,
         "bins": series.BINS,
+        "parts": [(label, colour[1:]) for label, _, colour in charts.PARTS],
         "provenance": sorted(summary["provenance"], key=_trust),
     }
 
@@ -103,7 +104,7 @@ def _steady(summary: dict[str, Any]) -> tuple[float, float] | None:
 
 
 def _completed(requests: pa.Table) -> pa.Table:
-    return requests.filter(np.array(requests["status"].to_pylist(), dtype=object) == "completed")
+    return requests.filter(series.equals(requests["status"], "completed"))
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray:

@@ -17,7 +17,7 @@ from simserve.metrics import Slo, summarize, write_results
 from simserve.metrics.intervals import totals
 
 S = 1_000_000_000
-SLOTS = 64
+SLOTS = 30
 BLOCK = 16
 KV_BLOCKS = 28_000
 SLO = Slo(ttft_ms=1000, tpot_ms=50)

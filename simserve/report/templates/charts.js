@@ -36,6 +36,14 @@
     return layout;
   };
 
+  // Lines and markers grow with the text, so that a 4K screen does not show hairlines.
+  const sized = (trace, size) => {
+    const scaled = { ...trace };
+    if (trace.line) scaled.line = { ...trace.line, width: (trace.line.width * size) / 16 };
+    if (trace.marker && trace.marker.size) scaled.marker = { ...trace.marker, size: (trace.marker.size * size) / 16 };
+    return scaled;
+  };
+
   const draw = (paper) => {
     const palette = palettes[!paper && dark.matches ? "dark" : "light"];
     for (const [id, figure] of Object.entries(figures)) {
@@ -43,7 +51,7 @@
       if (!box) continue;
       const { data, layout } = painted(figure, palette);
       const config = { displayModeBar: false, responsive: !paper, showTips: false };
-      Plotly.react(box, data, layoutOf(layout, palette, rem(), paper), config);
+      Plotly.react(box, data.map((trace) => sized(trace, rem())), layoutOf(layout, palette, rem(), paper), config);
     }
   };
 
