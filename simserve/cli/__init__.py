@@ -19,9 +19,10 @@ from typer.core import TyperCommand, TyperGroup
 from simserve.cli import report, run, schema
 from simserve.errors import UserError
 
-EXIT_CODES = """Exit codes: 0 done; 1 simserve itself is broken; 2 the input is wrong (one line per problem);
-3 done, but there is something you must know (nothing completed, unstable, SLO missed with --fail-on-slo);
-130 interrupted."""
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 simserve itself is broken; 2 the input is wrong (one line per problem); 3 done, but "
+    "you must know something (nothing completed, unstable, SLO missed with --fail-on-slo); 130 interrupted."
+)
 
 SUB_APPS = {
     "trace": "Look at, convert, generate and fetch request traces.",
@@ -60,7 +61,7 @@ class _Root(TyperGroup):
             _say(str(error))
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
-            _say("interrupted; nothing was written")
+            _say("interrupted")
             raise typer.Exit(130) from error
         except BrokenPipeError as error:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the interpreter flushes it at exit

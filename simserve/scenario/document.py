@@ -85,32 +85,40 @@ def override(document: Document, option: str) -> None:
         raise ScenarioError(f"{where}: expected path=value, for example --set pools.0.tp=2")
     value = _load(value_text, where)
     path = tuple(int(part) if part.isdigit() else part for part in path_text.split("."))
-    _put(document.data, path, where)[path[-1]] = _plain(value, path, Document(where))
+    container = _container(document.data, path, where)
+    container[path[-1]] = _plain(value, path, Document(where))
     for known in [p for p in document.places if p[: len(path)] == path]:
         del document.places[known]
-    document.places[path] = where
+    for end in range(1, len(path) + 1):
+        document.places.setdefault(path[:end], where)
 
 
-def _put(data: Any, path: Path_, where: str) -> Any:
-    """Return the container that holds the last part of `path`, making missing mappings on the way."""
+def _container(data: Any, path: Path_, where: str) -> Any:
+    """Return what holds the last part of `path`, making missing mappings on the way."""
     node = data
     for depth, part in enumerate(path):
-        here = dotted(path[:depth])
-        if isinstance(node, list):
-            if not isinstance(part, int) or part >= len(node):
-                allowed = f"0 to {len(node) - 1}" if node else "nothing (the list is empty)"
-                raise ScenarioError(f"{where}: {here} is a list with the indices {allowed}, found {part!r}")
-        elif not isinstance(node, dict):
-            raise ScenarioError(f"{where}: {here} is {node!r}, which has nothing inside to set")
-        if depth == len(path) - 1:
-            break
-        if isinstance(node, dict) and node.get(part) is None:  # type: ignore[arg-type]
-            node[part] = {}
-        child = node[part]  # type: ignore[index]
-        if isinstance(child, str) and part in SHORT_FORMS:
-            child = node[part] = {SHORT_FORMS[str(part)]: child}  # type: ignore[index]
-        node = child
+        _check_step(node, path[:depth], part, where)
+        if depth < len(path) - 1:
+            node = _step(node, part)
     return node
+
+
+def _check_step(node: Any, here: Path_, part: str | int, where: str) -> None:
+    if isinstance(node, list) and not (isinstance(part, int) and part < len(node)):
+        allowed = f"indices 0 to {len(node) - 1}" if node else "no entries"
+        raise ScenarioError(f"{where}: {dotted(here)} is a list with {allowed}, found {part!r}")
+    if not isinstance(node, list | dict):
+        raise ScenarioError(f"{where}: {dotted(here)} is {node!r}, which has nothing inside to set")
+
+
+def _step(node: Any, part: Any) -> Any:
+    """Return the child called `part`; a missing one becomes a mapping, a short form its long form."""
+    child = node.get(part) if isinstance(node, dict) else node[part]
+    if child is None:
+        child = node[part] = {}
+    elif isinstance(child, str) and part in SHORT_FORMS:
+        child = node[part] = {SHORT_FORMS[part]: child}
+    return child
 
 
 def _load(text: str, source: str) -> Any:

@@ -36,7 +36,10 @@ def explain(
     """
     by_path: dict[Path_, list[Any]] = {}
     for problem in error.errors(include_url=False):
-        by_path.setdefault(_path_of(document, problem, base, origin or {}), []).append(problem)
+        path = _path_of(document, problem, base, origin or {})
+        if problem["type"] == "too_short" and _value_at(document.data, path):
+            continue  # a list that is only short of its invalid items, which are problems of their own
+        by_path.setdefault(path, []).append(problem)
     unknown = {path: found for path, found in by_path.items() if found[0]["type"] == "extra_forbidden"}
     lines = [_line(document, path, found) for path, found in by_path.items() if path not in unknown]
     lines += _unknown_lines(document, unknown, model, sorted(also_allowed))
@@ -54,7 +57,8 @@ def _unknown_lines(
         by_parent.setdefault(path[:-1], []).append(path)
     lines = []
     for parent, children in by_parent.items():
-        allowed = _keys_at(model, unknown[children[0]][0]["loc"][:-1]) + also_allowed
+        loc = unknown[children[0]][0]["loc"][:-1]
+        allowed = list(dict.fromkeys(_keys_at(model, loc) + also_allowed))
         if len(children) <= 3:
             lines += [_unknown_line(document, path, allowed) for path in children]
             continue
@@ -94,6 +98,8 @@ def _wanted(problem: Any) -> str:
         return "a mapping of keys"
     if problem["type"] == "tuple_type":
         return "a list"
+    if problem["type"] == "too_short":
+        return f"a list of at least {problem['ctx']['min_length']}"
     message = str(problem["msg"]).removeprefix("Input should be ")
     return message[:1].lower() + message[1:]
 

@@ -26,10 +26,16 @@ class LoadedScenario:
 
     @contextmanager
     def blame(self, *path: str | int) -> Iterator[None]:
-        """Put the place and the path of a value before the message of a user's mistake raised inside."""
+        """Put the place and the path of a value before the message of a user's mistake raised inside.
+
+        A message that begins with `key = ` is about that key inside `path`.
+        """
         try:
             yield
         except UserError as error:
+            key, equals, _ = str(error).partition(" = ")
+            if equals and (*path, key) in self.document.places:
+                path = (*path, key)
             where = f"{self.document.place(path)}: {dotted(path)}: "
             lines = [where + line for line in str(error).splitlines()]
             raise type(error)("\n".join(lines)) from error

@@ -13,6 +13,7 @@ from simserve.latency import ProfileStore, StepLatency, TableLatency, compile_st
 from simserve.latency.roofline import peaks_of
 from simserve.model import ModelSpec, Parallelism
 from simserve.model.attention import flops_per_pair
+from simserve.model.dtypes import kv_cache_dtype, weight_format
 from simserve.model.kv import kv_bytes_per_token_per_rank
 from simserve.model.memory import MemoryLedger, memory_ledger
 from simserve.model.memory_rules import memory_rules
@@ -84,6 +85,10 @@ def build_pool(
         gpu = load_gpu(spec.gpu, profiles.folders)
     engine = resolve_engine(loaded, index, gpu.hbm_bytes)
     parallel = Parallelism(tp=spec.tp, pp=spec.pp, dp=spec.dp, ep=spec.ep)
+    with loaded.blame("pools", index, "weights_dtype"):
+        weight_format(spec.weights_dtype)
+    with loaded.blame("pools", index, "kv_dtype"):
+        kv_cache_dtype(spec.kv_dtype)
     with loaded.blame("pools", index):
         _check_supported(spec)
         check_parallelism(model, parallel)

@@ -113,7 +113,8 @@ class WorkloadSpec(_Part):
     @model_validator(mode="after")
     def _one_source(self) -> WorkloadSpec:
         if (self.trace is None) == (self.synthetic is None):
-            raise ValueError("give exactly one of trace and synthetic")
+            found = "none" if self.trace is None else "both"
+            raise ValueError(f"give exactly one of trace and synthetic, found {found}")
         if self.format is not None and self.trace is None:
             raise ValueError("format belongs to a trace, not to a synthetic workload")
         if self.window_s is not None and not 0 <= self.window_s[0] < self.window_s[1]:
@@ -141,7 +142,7 @@ class PoolSpec(_Part):
     dp: Degree = Field(1, description="Attention data parallelism.")
     ep: Degree = Field(1, description="Expert parallelism.")
     engine: EngineSpec = Field(
-        default_factory=EngineSpec,
+        default=EngineSpec.model_validate({}),
         description="Engine options of this pool; they win over the scenario's engine.",
     )
     weights_dtype: str = Field("bf16", description="Type of the weights: bf16, fp8 ...")
@@ -184,7 +185,10 @@ class Scenario(_Part):
     engine: EngineSpec = Field(description="Engine version (vllm-0.33), or a mapping of it and its options.")
     workload: WorkloadSpec
     pools: Annotated[tuple[PoolSpec, ...], Field(strict=False, min_length=1)]
-    router: RouterSpec = Field(default_factory=RouterSpec)
+    router: RouterSpec = Field(
+        default=RouterSpec.model_validate({}),
+        description="Router's name, or a mapping of it and its settings.",
+    )
     slo: SloSpec | None = Field(None, description="Latency targets that a good request meets.")
     seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed of everything random.")
     profiles: tuple[str, ...] = Field((), strict=False, description="Extra folders of kernel profiles.")

@@ -1,0 +1,122 @@
+"""Wrong scenarios: one line per problem, with the file, the line, the value found and what is allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from simserve.errors import UserError
+from simserve.scenario import build, load_scenario
+
+Write = Callable[..., Path]
+
+CASES = [
+    # (old text, new text, line, words that the message must hold)
+    ("seed: 3", "sede: 3", 14, ["sede", "3", "did you mean 'seed'"]),
+    ("seed: 3", "seed: three", 14, ["seed", "'three'", "integer"]),
+    ("seed: 3", "seed: 3.5", 14, ["3.5", "integer"]),
+    ("seed: 3", "seed: true", 14, ["True", "integer"]),
+    ("seed: 3", "seed: -1", 14, ["-1", "greater than or equal to 0"]),
+    ("model: llama-3.1-8b", "model: llama-3.1-8c", 2, ["llama-3.1-8c", "did you mean 'llama-3.1-8b'"]),
+    ("model: llama-3.1-8b", "model: nowhere/config.json", 2, ["nowhere/config.json"]),
+    ("model: llama-3.1-8b", "model: llama-3.1-405b", 11, ["llama-3.1-405b does not fit", "tp"]),
+    ("engine: vllm-0.33", "engine: vllm-0.34", 3, ["vllm-0.34", "did you mean 'vllm-0.33'"]),
+    ("engine: vllm-0.33", "engine: {preset: vllm-0.33, max_seqs: 4}", 3, ["max_seqs", "'max_num_seqs'"]),
+    ("engine: vllm-0.33", "engine: {preset: vllm-0.33, max_num_seqs: 0}", 3, ["max_num_seqs", "found 0"]),
+    ("engine: vllm-0.33", "engine: {preset: vllm-0.33, version: '0.19'}", 3, ["'0.19'", "'0.33'"]),
+    ("engine: vllm-0.33", "engine: {policy: statik}", 3, ["statik", "did you mean 'static'"]),
+    ("engine: vllm-0.33", "engine: {policy: nowhere.at.all:Policy}", 3, ["nowhere.at.all:Policy"]),
+    ("engine: vllm-0.33", "engine: {block_size: 16}", 1, ["engine", "preset"]),
+    ("gpu: h100_sxm", "gpu: h100", 12, ["'h100'", "h100_sxm"]),
+    ("gpu: h100_sxm", "gpu: h100_sxm\n    tp: '2'", 13, ["pools[0].tp", "'2'", "integer"]),
+    ("gpu: h100_sxm", "gpu: h100_sxm\n    tp: 3", 13, ["pools[0].tp", "tp = 3", "32 attention heads"]),
+    ("gpu: h100_sxm", "gpu: h100_sxm\n    weights_dtype: fp9", 13, ["fp9", "did you mean 'fp8'"]),
+    ("gpu: h100_sxm", "gpu: h100_sxm\n    max_model_len: 200000", 13, ["200,000", "131,072"]),
+    ("gpu: h100_sxm", "gpu: h100_sxm\n    role: decode", 13, ["role", "'decode'", "'mixed'"]),
+    ("gpu: h100_sxm", "gpu: h100_sxm\n    engine: {watermark: 2}", 13, ["pools[0].engine.watermark", "2"]),
+    ("gpu: h100_sxm", "replicas: 2", 11, ["pools[0].gpu", "required"]),
+    ("ttft_ms: 500", "ttft_ms: .nan", 13, ["slo.ttft_ms", "nan", "finite"]),
+    ("ttft_ms: 500", "tftt_ms: 500", 13, ["tftt_ms", "did you mean 'ttft_ms'"]),
+    ("rate_per_s: 8", "rate: 8", 7, ["workload.synthetic.arrivals.rate", "'rate_per_s'"]),
+    ("kind: poisson", "kind: poison", 7, ["workload.synthetic.arrivals", "poison"]),
+    ("seed: 3", "router: {kind: random, sed: 3}", 14, ["router.sed", "allowed: kind"]),
+    ("seed: 3", "router: roundrobin", 14, ["roundrobin", "did you mean 'round_robin'"]),
+    ("seed: 3", "seed: 3\nname: again", 15, ["duplicate key", "name"]),
+    ("seed: 3", "seed: [3", 15, ["not valid YAML"]),
+    ("seed: 3", "seed: 3\n7: x", 15, ["7"]),
+    ("seed: 3", "seed: 2026-01-01", 14, ["seed", "2026-01-01"]),
+    ("seed: 3", "transfer: {links: 4}", 14, ["transfer", "unknown key"]),
+    ("seed: 3", "profiles: [no/such/folder]", 14, ["profiles[0]", "no/such/folder"]),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "line", "words"), CASES, ids=[case[1][:40] for case in CASES])
+def test_one_line_names_place_value_and_what_is_allowed(
+    scenario_file: Write, old: str, new: str, line: int, words: list[str]
+) -> None:
+    path = scenario_file((old, new))
+    with pytest.raises(UserError) as caught:
+        build(load_scenario(path))
+    lines = str(caught.value).splitlines()
+    assert any(text.startswith(f"{path}:{line}: ") and all(word in text for word in words) for text in lines)
+    assert all(text.startswith(f"{path}:") for text in lines)
+
+
+def test_every_problem_has_its_line(scenario_file: Write) -> None:
+    path = scenario_file(("seed: 3", "seed: x"), ("ttft_ms: 500", "ttft_ms: y"), ("name: small", "name: 5"))
+    with pytest.raises(UserError) as caught:
+        load_scenario(path)
+    found = [re.match(rf"{re.escape(str(path))}:(\d+): ", text) for text in str(caught.value).splitlines()]
+    assert sorted(int(match.group(1)) for match in found if match) == [1, 13, 14]
+    assert len(found) == 3
+
+
+def test_a_thousand_unknown_keys_are_one_line(scenario_file: Write) -> None:
+    path = scenario_file(("seed: 3", "\n".join(f"sed{i}: {i}" for i in range(1000))))
+    with pytest.raises(UserError) as caught:
+        load_scenario(path)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    assert message.startswith(f"{path}:14: ")
+    assert "1,000 unknown keys: 'sed0', 'sed1', 'sed2'" in message
+    assert len(message) < 500
+
+
+def test_many_wrong_values_are_counted(scenario_file: Write) -> None:
+    pools = "".join(f"  - {{name: p{i}, gpu: h100_sxm, tp: x}}\n" for i in range(50))
+    path = scenario_file(("  - name: all\n    gpu: h100_sxm\n", pools))
+    with pytest.raises(UserError) as caught:
+        load_scenario(path)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 11
+    assert lines[0].startswith(f"{path}:11: pools[0].tp: found 'x'")
+    assert "40 more" in lines[-1]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "- a\n- b\n", "just words\n", "\x00", "a: &a [*a]\n"])
+def test_what_is_no_scenario_at_all(scenario_file: Write, text: str) -> None:
+    path = scenario_file(text=text)
+    with pytest.raises(UserError) as caught:
+        load_scenario(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_aliases_of_aliases_do_not_explode(scenario_file: Write) -> None:
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+    bomb += "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9))
+    with pytest.raises(UserError, match="aliases"):
+        load_scenario(scenario_file(text=bomb))
+
+
+def test_file_encodings(scenario_file: Write, tmp_path: Path) -> None:
+    path = scenario_file()
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert load_scenario(path).scenario.name == "small"
+    path.write_bytes(b"name: \xff\n")
+    with pytest.raises(UserError, match="UTF-8"):
+        load_scenario(path)
+    with pytest.raises(UserError, match="no such scenario"):
+        load_scenario(tmp_path / "absent.yaml")
