@@ -25,7 +25,9 @@ def load_gpu(name: str, extra_dirs: Iterable[Path | str] = ()) -> GpuSpec:
         if name and path.is_file():
             return _read(path, name)
     known = gpu_names(extra_dirs)
-    raise ScenarioError(f"unknown GPU {name!r}{nearest(name.lower(), known)}; known: {', '.join(known)}")
+    begins = [it for it in known if name and it.startswith(name.lower())]
+    hint = nearest(begins[0] if begins else name.lower(), known)
+    raise ScenarioError(f"unknown GPU {name!r}{hint}; known: {', '.join(known)}")
 
 
 def gpu_names(extra_dirs: Iterable[Path | str] = ()) -> list[str]:

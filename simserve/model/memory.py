@@ -20,12 +20,13 @@ from simserve.model.memory_rules import (
     MemoryRules,
     captured_sizes,
     nccl_bytes,
+    rotary_table_bytes,
 )
 from simserve.model.parallel import Parallelism
 from simserve.model.spec import ModelSpec
 from simserve.model.stages import Stage, pipeline_stages
 from simserve.model.weights import WeightBytes, weight_bytes_per_stage
-from simserve.units import GIB
+from simserve.units import GB, GIB
 
 STATE_SEQUENCE_TOKENS = 2048
 """Tokens per sequence over which constant states are spread if nothing better is known [assumption]."""
@@ -213,8 +214,10 @@ def _overhead_lines(settings: MemorySettings, stage: Stage) -> list[MemoryLine]:
         size = sizes * layers * GRAPH_BYTES_PER_LAYER
         basis = f"{sizes} captured sizes x {layers} layers x {GRAPH_BYTES_PER_LAYER >> 10} KiB [assumption]"
         lines.append(MemoryLine("CUDA graphs", size, basis))
-    other = KERNELS_BYTES + nccl_bytes(degrees.gpus)
+    rotary = rotary_table_bytes(settings.spec)
+    other = KERNELS_BYTES + nccl_bytes(degrees.gpus) + rotary
     basis = f"kernels and workspaces {KERNELS_BYTES / GIB:.1f} GiB [assumption]"
+    basis += f", rotary table {rotary / GB:.2f} GB"
     if degrees.gpus > 1:
         basis += f", communication buffers of {degrees.gpus} ranks"
     return [*lines, MemoryLine("other", other, basis)]

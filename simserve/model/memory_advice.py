@@ -37,37 +37,39 @@ def explain_shortage(settings: MemorySettings, ledger: MemoryLedger, max_model_l
 
 def _remedies(settings: MemorySettings, ledger: MemoryLedger, max_model_len: int | None) -> str:
     needed = max(1, max_model_len or 0)
-    ways = []
-    tp = _smallest_tp(settings, needed)
-    if tp:
-        ways.append(f"tp {tp} (the smallest that fits)")
-    if settings.weights_dtype in ("bf16", "fp16") and _fits(replace(settings, weights_dtype="fp8"), needed):
-        ways.append("weights in fp8")
+    ways = [_wider(settings, needed)]
+    if settings.weights_dtype in ("bf16", "fp16"):
+        ways.append(_way("weights in fp8", replace(settings, weights_dtype="fp8"), needed))
+    if settings.kv_dtype in ("bf16", "fp16") and ledger.kv_blocks > 0:
+        ways.append(_way("a KV cache in fp8", replace(settings, kv_dtype="fp8"), needed))
     if ledger.kv_blocks > 0:
         ways.append(f"max_model_len of at most {ledger.kv_tokens}")
-        if settings.kv_dtype in ("bf16", "fp16") and _fits(replace(settings, kv_dtype="fp8"), needed):
-            ways.append("a KV cache in fp8")
-    if not ways:
-        return "Nothing short of a smaller model, more pipeline stages (pp) or larger GPUs makes it fit"
-    return "It would fit with " + " or ".join(ways)
+    known = [way for way in ways if way]
+    if not known:
+        return "Only a smaller model, more pipeline stages (pp) or larger GPUs would make it fit"
+    return "It would fit with " + ", or ".join(known)
 
 
-def _smallest_tp(settings: MemorySettings, needed_tokens: int) -> int | None:
+def _wider(settings: MemorySettings, needed_tokens: int) -> str | None:
+    """The smallest tp that fits, at the same dp and pp, experts spreading over all GPUs if they do now."""
     degrees, tp = settings.parallelism, settings.parallelism.tp * 2
     while tp <= _LARGEST_TP:
         ep = degrees.ep * tp // degrees.tp if degrees.ep > 1 else 1
         wider = replace(settings, parallelism=replace(degrees, tp=tp, ep=ep))
-        if _fits(wider, needed_tokens):
-            return tp
+        way = _way(f"tp {tp}, the smallest that does", wider, needed_tokens)
+        if way:
+            return way
         tp *= 2
     return None
 
 
-def _fits(settings: MemorySettings, needed_tokens: int) -> bool:
+def _way(words: str, settings: MemorySettings, needed_tokens: int) -> str | None:
+    """`words` and the KV tokens that the settings leave; None if they do not help or are not possible."""
     try:
-        return raw_ledger(settings).kv_tokens >= needed_tokens
+        tokens = raw_ledger(settings).kv_tokens
     except ScenarioError:  # degrees that do not divide the model
-        return False
+        return None
+    return f"{words} ({tokens:,} KV tokens)" if tokens >= needed_tokens else None
 
 
 def _degrees(parallelism: Parallelism) -> str:

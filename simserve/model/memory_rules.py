@@ -1,14 +1,15 @@
 """What an engine sets aside before it gives the rest of the memory to the KV cache.
 
-vLLM: `_share` x HBM minus weights, a profiled activation peak and, since 0.21, an estimate of the CUDA
-graphs (`VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS`, read in the wheel of 0.33.0). Before 0.21 graphs came out
-of the rest. SGLang: a static share holds weights and cache, and everything else lives outside it.
+vLLM: `gpu_memory_utilization` x HBM minus weights, a profiled activation peak and, since 0.21, an estimate
+of the CUDA graphs (`VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS`, read in the wheel of 0.33.0). Before 0.21
+graphs came out of the rest. SGLang: a static share holds weights and cache, all else lives outside it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simserve.model.spec import Attention, GqaAttention, MlaAttention, ModelSpec
 from simserve.units import GIB
 
 
@@ -70,6 +71,24 @@ GRAPH_BYTES_PER_LAYER = 256 << 10
 the order that vLLM logs]."""
 GRAPH_SIZES_LIMIT = 512
 """Largest captured size in tokens; 1024 on SM 100 and later (vLLM 0.33)."""
+
+
+def rotary_table_bytes(spec: ModelSpec) -> int:
+    """Return the table of sines and cosines of every position: positions x rotary width x 2 B (vLLM)."""
+    if spec.learned_positions:
+        return 0
+    widths = [_rotary_width(attention) for group in spec.layers for attention in group.attentions]
+    return 2 * spec.max_position_embeddings * max(widths)
+
+
+def _rotary_width(attention: Attention) -> int:
+    match attention:
+        case GqaAttention():
+            return attention.head_dim
+        case MlaAttention():
+            return attention.qk_rope_head_dim
+        case _:
+            return 0
 
 
 def captured_sizes(max_num_seqs: int, sm_arch: int) -> int:

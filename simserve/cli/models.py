@@ -1,0 +1,130 @@
+"""`simserve models`: the models that ship, and what any model needs on given GPUs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simserve.cli.models_text import print_ledger, print_model, print_table
+
+if TYPE_CHECKING:
+    from simserve.model import MemoryLedger, ModelSpec, Parallelism
+
+app = typer.Typer(
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Examples:  simserve models  |  simserve models show deepseek-v3 --gpu h200_sxm --tp 8 "
+    "--weights-dtype fp8  |  simserve models show my-model/config.json",
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+@app.callback()
+def models(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List the models that ship; `show NAME` gives layers, weights and the memory on a GPU."""
+    if ctx.invoked_subcommand:
+        return
+    from simserve.model import load_model, preset_names
+
+    specs = [load_model(name) for name in preset_names()]
+    if as_json:
+        print(json.dumps([_facts(spec) for spec in specs], indent=2))
+    else:
+        print_table(specs)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A preset, a Hugging Face name, or the path of a config.json.")],
+    gpu: Annotated[str | None, typer.Option(help="GPU whose memory is to be divided up.")] = None,
+    tp: Annotated[int, typer.Option(help="Tensor parallelism.")] = 1,
+    pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
+    dp: Annotated[int, typer.Option(help="Data-parallel attention ranks.")] = 1,
+    ep: Annotated[int, typer.Option(help="Expert parallelism (1, or a divisor of tp x dp).")] = 1,
+    weights_dtype: Annotated[
+        str, typer.Option(help="bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4.")
+    ] = "bf16",
+    kv_dtype: Annotated[str, typer.Option(help="bf16, fp8, fp8_ds_mla, int8, int4.")] = "bf16",
+    engine: Annotated[
+        str, typer.Option(help="Engine version whose defaults and accounting hold.")
+    ] = "vllm-0.33",
+    as_json: AsJson = False,
+) -> None:
+    """Show one model: layers, parameters, KV bytes; with --gpu also where each GPU's memory goes.
+
+    Example: simserve models show llama-3.1-70b --gpu h100_sxm --tp 4
+    """
+    from simserve.model import Parallelism, load_model, weight_bytes_per_gpu
+
+    spec, degrees = load_model(name), Parallelism(tp, pp, dp, ep)
+    facts = _facts(spec, degrees, weights_dtype, kv_dtype)
+    ledger = _ledger(spec, gpu, degrees, weights_dtype, kv_dtype, engine) if gpu else None
+    if as_json:
+        facts["weight_bytes_per_gpu"] = weight_bytes_per_gpu(spec, degrees, weights_dtype)
+        facts["ledger"] = _ledger_facts(ledger) if ledger else None
+        print(json.dumps(facts, indent=2))
+        return
+    print_model(spec, degrees, weights_dtype, kv_dtype)
+    if ledger:
+        print_ledger(ledger, str(gpu))
+
+
+def _ledger(
+    spec: ModelSpec, gpu: str, degrees: Parallelism, weights_dtype: str, kv_dtype: str, engine: str
+) -> MemoryLedger:
+    from simserve.hardware import load_gpu
+    from simserve.model import memory_ledger, memory_rules
+    from simserve.policy.presets import engine_preset
+
+    preset, gpu_spec = engine_preset(engine), load_gpu(gpu)
+    defaults = preset.options(gpu_spec.hbm_bytes, gpu_spec.name)
+    return memory_ledger(
+        spec,
+        gpu_spec,
+        degrees,
+        weights_dtype=weights_dtype,
+        kv_dtype=kv_dtype,
+        block_size=preset.block_size,
+        gpu_memory_utilization=preset.gpu_memory_utilization,
+        max_num_batched_tokens=int(defaults.get("max_num_batched_tokens", 8192)),
+        max_num_seqs=int(defaults.get("max_num_seqs", 256)),
+        rules=memory_rules(engine),
+    )
+
+
+def _facts(
+    spec: ModelSpec, degrees: Parallelism | None = None, weights_dtype: str = "bf16", kv_dtype: str = "bf16"
+) -> dict[str, Any]:
+    from simserve.model import (
+        Parallelism,
+        active_params,
+        flops_per_token,
+        kv_bytes_per_token,
+        kv_bytes_per_token_per_rank,
+        total_params,
+        weight_bytes_total,
+    )
+
+    degrees = degrees or Parallelism()
+    return {
+        "name": spec.name,
+        "source": spec.source,
+        "layers": spec.num_layers,
+        "groups": [asdict(group) for group in spec.layers],
+        "params": total_params(spec),
+        "active_params": round(active_params(spec)),
+        "kv_bytes_per_token": kv_bytes_per_token(spec, kv_dtype),
+        "kv_bytes_per_token_per_rank": kv_bytes_per_token_per_rank(spec, degrees, kv_dtype),
+        "flops_per_token": flops_per_token(spec),
+        "weight_bytes": weight_bytes_total(spec, weights_dtype),
+    }
+
+
+def _ledger_facts(ledger: MemoryLedger) -> dict[str, Any]:
+    plain = asdict(ledger)
+    plain["kv_tokens"] = ledger.kv_tokens
+    return plain

@@ -1,0 +1,91 @@
+"""GPUs: vendor figures, ridge points, users' own files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simserve.errors import ScenarioError
+from simserve.hardware import gpu_names, load_gpu
+
+# Dense bf16 FLOP/s over bytes/s, from the vendors' data sheets by hand.
+RIDGE = {"a100_sxm": 153, "h100_sxm": 295, "h800": 295, "h200_sxm": 206, "h20": 37, "b200_sxm": 281}
+STICKER_GB = {
+    "a100_sxm": 80, "h100_sxm": 80, "h200_sxm": 141, "b200_sxm": 180, "l40s": 48, "rtx_pro_6000": 96,
+    "h800": 80, "h20": 96, "rtx_4090": 24,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIDGE)
+def test_ridge_points(name: str) -> None:
+    assert load_gpu(name).ridge() == pytest.approx(RIDGE[name], abs=0.5)
+
+
+def test_fp8_doubles_the_ridge() -> None:
+    gpu = load_gpu("h100_sxm")
+    assert gpu.ridge("fp8") == pytest.approx(2 * gpu.ridge("bf16"))
+
+
+def test_what_ships_is_what_was_promised() -> None:
+    assert set(STICKER_GB) <= set(gpu_names())
+
+
+@pytest.mark.parametrize("name", STICKER_GB)
+def test_usable_memory_is_near_the_sticker(name: str) -> None:
+    gpu = load_gpu(name)
+    assert gpu.name == name
+    assert 0.96 * STICKER_GB[name] * 1e9 < gpu.hbm_bytes < STICKER_GB[name] * 2**30
+    assert gpu.link_bytes_per_s > 0
+
+
+def test_unknown_gpu_and_dtype_offer_the_nearest() -> None:
+    with pytest.raises(
+        ScenarioError, match=r"unknown GPU 'h100' \(did you mean 'h100_sxm'\?\); known: a100_sxm"
+    ):
+        load_gpu("h100")
+    with pytest.raises(ScenarioError, match="a100_sxm has no peak for 'fp8'"):
+        load_gpu("a100_sxm").peak_of("fp8")
+
+
+def figure(value: float) -> dict[str, Any]:
+    return {"value": value, "source": "data sheet", "date": "2026-01"}
+
+
+MINE: dict[str, Any] = {
+    "title": "My GPU",
+    "sm_arch": 90,
+    "gpus_per_node": 4,
+    "hbm": figure(10e9),
+    "hbm_bandwidth": figure(1e12),
+    "peak": {"bf16": figure(1e14)},
+    "pcie": figure(32e9),
+}
+
+
+def put(folder: Path, **changes: Any) -> Path:
+    (folder / "mine").mkdir()
+    fields = {key: value for key, value in {**MINE, **changes}.items() if value is not None}
+    (folder / "mine" / "gpu.json").write_text(json.dumps(fields))
+    return folder
+
+
+def test_a_users_folder_comes_first(tmp_path: Path) -> None:
+    gpu = load_gpu("mine", [put(tmp_path)])
+    assert gpu.ridge() == 100
+    assert gpu.nvlink_bytes_per_s == 0
+    assert gpu.link_bytes_per_s == 32e9
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pcie": None}, "'pcie' is missing"),
+        ({"hbm_bandwith": figure(1)}, "unknown field 'hbm_bandwith' .did you mean 'hbm_bandwidth'"),
+        ({"hbm": figure(-1)}, "hbm.value = -1"),
+        ({"hbm": {**figure(1), "date": "last year"}}, "hbm.date = 'last year'"),
+    ],
+)
+def test_wrong_files_name_the_place(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        load_gpu("mine", [put(tmp_path, **changes)])
