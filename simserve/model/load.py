@@ -31,8 +31,9 @@ def load_model(name_or_path: str) -> ModelSpec:
             return load_preset(presets[key])
     word = list(_spellings(name_or_path))[-1]
     begins = [name for name in sorted(presets) if name.startswith(word)]
+    hint = nearest(begins[0] if begins else word, presets)
     raise ScenarioError(
-        f"unknown model {name_or_path!r}{nearest(begins[0] if begins else word, presets)}; known: {', '.join(preset_names())}; "
+        f"unknown model {name_or_path!r}{hint}; known: {', '.join(preset_names())}; "
         "or give the path of a config.json"
     )
 

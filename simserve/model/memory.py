@@ -1,92 +1,19 @@
 """The memory ledger of one GPU: where its bytes go, and how many KV blocks are left.
 
-N = floor((u x HBM - weights - activation peak - graphs - other) / (block size x KV per token)), minus the
-null block (vLLM). The pipeline stage with the fewest blocks decides, as in vLLM, where all stages have equal
-pools. Every line says what it rests on.
+The sums are in `ledger`; here the settings are checked, and a deployment that does not fit is refused.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
-from simserve.model.activation import activation_peak
-from simserve.model.kv import KvFootprint, stage_footprint
-from simserve.model.memory_rules import (
-    GRAPH_BYTES_PER_LAYER,
-    KERNELS_BYTES,
-    VLLM,
-    MemoryRules,
-    captured_sizes,
-    nccl_bytes,
-    rotary_table_bytes,
-)
+from simserve.model.ledger import MemoryLedger, MemoryLine, MemorySettings, raw_ledger
+from simserve.model.memory_advice import explain_shortage
+from simserve.model.memory_rules import VLLM, MemoryRules
 from simserve.model.parallel import Parallelism
 from simserve.model.spec import ModelSpec
-from simserve.model.stages import Stage, pipeline_stages
-from simserve.model.weights import WeightBytes, weight_bytes_per_stage
-from simserve.units import GB, GIB
 
-STATE_SEQUENCE_TOKENS = 2048
-"""Tokens per sequence over which constant states are spread if nothing better is known [assumption]."""
-
-
-@dataclass(frozen=True)
-class MemoryLine:
-    """One use of memory."""
-
-    name: str
-    bytes: int
-    basis: str
-    """Formula, source or named assumption."""
-
-
-@dataclass(frozen=True)
-class MemoryLedger:
-    """The memory of one GPU of the deciding pipeline stage. The lines add up to the HBM."""
-
-    hbm_bytes: int
-    hbm_basis: str
-    lines: tuple[MemoryLine, ...]
-    """Everything that is in the HBM, in order; "KV cache" is what the blocks can use."""
-    kv_bytes: int
-    """Bytes of the KV cache."""
-    kv_bytes_per_token: float
-    """Bytes that one token takes on this GPU."""
-    block_size: int
-    kv_blocks: int
-    """Usable blocks of one rank's pool, the null block taken off; 0 or less never leaves `memory_ledger`."""
-    stage: int
-    """Index of the pipeline stage."""
-    footprint: KvFootprint
-
-    @property
-    def kv_tokens(self) -> int:
-        """Tokens that the usable blocks hold."""
-        return self.kv_blocks * self.block_size
-
-    def line(self, name: str) -> MemoryLine:
-        """Return the line of that name."""
-        return next(line for line in self.lines if line.name == name)
-
-
-@dataclass(frozen=True)
-class MemorySettings:
-    """Everything that the ledger depends on."""
-
-    spec: ModelSpec
-    gpu: GpuSpec
-    parallelism: Parallelism
-    weights_dtype: str
-    kv_dtype: str
-    block_size: int
-    gpu_memory_utilization: float
-    max_num_batched_tokens: int
-    max_num_seqs: int
-    rules: MemoryRules = VLLM
-    redundant_experts: int = 0
-    sequence_tokens: int | None = None
+__all__ = ["MemoryLedger", "MemoryLine", "memory_ledger"]
 
 
 def memory_ledger(
@@ -113,8 +40,6 @@ def memory_ledger(
 
     Raises `ScenarioError` if the model, or one request of `max_model_len` tokens, does not fit.
     """
-    from simserve.model.memory_advice import explain_shortage
-
     settings = MemorySettings(
         spec,
         gpu,
@@ -134,108 +59,6 @@ def memory_ledger(
     if ledger.kv_tokens < max(1, max_model_len or 0):
         raise ScenarioError(explain_shortage(settings, ledger, max_model_len))
     return ledger
-
-
-def raw_ledger(settings: MemorySettings) -> MemoryLedger:
-    """Return the ledger of the stage with the fewest blocks, even if nothing is left (blocks then <= 0)."""
-    weights = weight_bytes_per_stage(
-        settings.spec,
-        settings.parallelism,
-        settings.weights_dtype,
-        redundant_experts=settings.redundant_experts,
-    )
-    stages = pipeline_stages(settings.spec, settings.parallelism.pp)
-    ledgers = (_stage_ledger(settings, *pair) for pair in zip(stages, weights, strict=True))
-    return min(ledgers, key=lambda ledger: ledger.kv_blocks)
-
-
-def _stage_ledger(settings: MemorySettings, stage: Stage, weights: WeightBytes) -> MemoryLedger:
-    lines = [*_fixed_lines(settings), *_weight_lines(settings, weights), *_overhead_lines(settings, stage)]
-    kv_bytes = settings.gpu.hbm_bytes - sum(line.bytes for line in lines)
-    footprint = stage_footprint(settings.spec, stage.layers, settings.parallelism.tp, settings.kv_dtype)
-    per_token, basis = _kv_per_token(settings, footprint)
-    if per_token == 0:
-        raise ScenarioError(f"{settings.spec.name} has a pipeline stage without a KV cache; use fewer stages")
-    lines.append(MemoryLine("KV cache", kv_bytes, basis))
-    return MemoryLedger(
-        hbm_bytes=settings.gpu.hbm_bytes,
-        hbm_basis=f"{settings.gpu.hbm.source}, {settings.gpu.hbm.date}",
-        lines=tuple(lines),
-        kv_bytes=kv_bytes,
-        kv_bytes_per_token=per_token,
-        block_size=settings.block_size,
-        kv_blocks=int(kv_bytes // (settings.block_size * per_token)) - 1,
-        stage=stage.index,
-        footprint=footprint,
-    )
-
-
-def _fixed_lines(settings: MemorySettings) -> list[MemoryLine]:
-    share = settings.gpu_memory_utilization
-    outside = settings.gpu.hbm_bytes - int(share * settings.gpu.hbm_bytes)
-    holds = ["the CUDA context"]
-    if not settings.rules.activation_inside:
-        holds.append("activations")
-    if not settings.rules.graphs_inside:
-        holds.append("CUDA graphs")
-    basis = f"1 - {share:g} of the HBM stays outside ({settings.rules.name}): {', '.join(holds)}"
-    return [MemoryLine("outside the share", outside, basis)]
-
-
-def _weight_lines(settings: MemorySettings, weights: WeightBytes) -> list[MemoryLine]:
-    degrees = settings.parallelism
-    dtype, spread = settings.weights_dtype, f"tp {degrees.tp}"
-    experts = f"spread over tp x dp = {degrees.tp * degrees.dp} GPUs, ep {degrees.ep}"
-    rows = [
-        ("embedding and head", weights.embedding_and_head, f"16 bit, {spread}"),
-        ("attention weights", weights.attention, f"{dtype}, {spread}, KV heads and latents copied as needed"),
-        ("dense MLP weights", weights.dense_ffn, f"{dtype}, {spread}"),
-        ("shared expert weights", weights.shared_expert, f"{dtype}, {spread}"),
-        ("routed expert weights", weights.routed_expert, f"{dtype}, {experts}"),
-        ("norms and routers", weights.plain, "16 bit, on every GPU"),
-    ]
-    return [MemoryLine(name, size, basis) for name, size, basis in rows if size]
-
-
-def _overhead_lines(settings: MemorySettings, stage: Stage) -> list[MemoryLine]:
-    degrees, rules = settings.parallelism, settings.rules
-    lines = []
-    if rules.activation_inside:
-        peak = activation_peak(
-            settings.spec,
-            degrees,
-            settings.max_num_batched_tokens,
-            settings.max_num_seqs,
-            rules.logit_bytes,
-        )
-        lines.append(MemoryLine("activation peak", peak.bytes, peak.basis))
-    if rules.graphs_inside:
-        sizes, layers = captured_sizes(settings.max_num_seqs, settings.gpu.sm_arch), sum(stage.layers)
-        size = sizes * layers * GRAPH_BYTES_PER_LAYER
-        basis = f"{sizes} captured sizes x {layers} layers x {GRAPH_BYTES_PER_LAYER >> 10} KiB [assumption]"
-        lines.append(MemoryLine("CUDA graphs", size, basis))
-    rotary = rotary_table_bytes(settings.spec)
-    other = KERNELS_BYTES + nccl_bytes(degrees.gpus) + rotary
-    basis = f"kernels and workspaces {KERNELS_BYTES / GIB:.1f} GiB [assumption]"
-    basis += f", rotary table {rotary / GB:.2f} GB"
-    if degrees.gpus > 1:
-        basis += f", communication buffers of {degrees.gpus} ranks"
-    return [*lines, MemoryLine("other", other, basis)]
-
-
-def _kv_per_token(settings: MemorySettings, footprint: KvFootprint) -> tuple[float, str]:
-    tokens = settings.sequence_tokens
-    per_token = footprint.mean_bytes_per_token(tokens)
-    basis = f"{settings.kv_dtype}, {per_token:g} B per token and rank"
-    if tokens is not None:
-        return per_token, f"{basis} in sequences of {tokens} tokens"
-    if footprint.bounded_bytes:
-        basis += ", windows and chunks counted as not yet full"
-    if footprint.state_bytes_per_sequence:
-        per_token += footprint.state_bytes_per_sequence / STATE_SEQUENCE_TOKENS
-        basis = f"{settings.kv_dtype}, {per_token:g} B per token and rank, one constant state per "
-        basis += f"{STATE_SEQUENCE_TOKENS} tokens [assumption]"
-    return per_token, basis
 
 
 def _check(settings: MemorySettings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simserve.errors import ScenarioError
-from simserve.model.memory import MemoryLedger, MemorySettings, raw_ledger
+from simserve.model.ledger import MemoryLedger, MemorySettings, raw_ledger
 from simserve.model.parallel import Parallelism
 from simserve.units import GB
 

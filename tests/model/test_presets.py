@@ -23,6 +23,7 @@ PUBLISHED = {
     "llama-4-maverick": (400.7, 17.2, 2 * 48 * 8 * 128 * 2),
     "gpt-3-175b": (175.0, 175.0, 2 * 96 * 96 * 128 * 2),
     "gpt-oss-120b": (116.83, 5.7, 2 * 36 * 8 * 64 * 2),
+    "kimi-k2.5": (1026.0, 32.9, 61 * 576 * 2),
     "qwen3.5-397b-a17b": (397.0, 17.3, 2 * 15 * 2 * 256 * 2),
 }
 
@@ -59,6 +60,14 @@ def test_totals_and_kv_agree_with_published_figures(name: str) -> None:
 @pytest.mark.parametrize("name", EXACT)
 def test_totals_equal_the_checkpoint(name: str) -> None:
     assert total_params(load_model(name)) == EXACT[name]
+
+
+@pytest.mark.parametrize(("name", "total", "active"), [("minimax-m2.5", 229, 10), ("glm-5", 744, 40)])
+def test_makers_that_leave_embeddings_out_of_the_active(name: str, total: int, active: int) -> None:
+    spec = load_model(name)
+    ends = 2 * spec.vocab_size * spec.hidden_size
+    assert round(total_params(spec) / 1e9) == total
+    assert round((active_params(spec) - ends) / 1e9) == active
 
 
 def test_gpt_oss_lacks_only_its_attention_sinks() -> None:

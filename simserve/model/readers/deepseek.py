@@ -1,7 +1,7 @@
-"""DeepSeek V2, V3, R1, V3.2 and Kimi K2: multi-head latent attention, routed and shared experts.
+"""DeepSeek V2, V3, R1, V3.2, Kimi K2 and GLM-5: multi-head latent attention, routed and shared experts.
 
-The first `first_k_dense_replace` layers have a dense MLP. V3.2 adds an indexer that selects
-`index_topk` keys per query. V4 (compressed attention, hyper-connections) is not supported.
+The first `first_k_dense_replace` layers have a dense MLP. V3.2 and GLM-5 add an indexer that
+selects `index_topk` keys per query. V4 (compressed attention, hyper-connections) is not supported.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from simserve.model.spec import MlaAttention, ModelSpec, MoeFfn
 @READERS.register("deepseek_v3")
 @READERS.register("DeepseekV3ForCausalLM")
 @READERS.register("kimi_k2")
+@READERS.register("kimi_k25")
 def read_deepseek(config: Config, name: str) -> ModelSpec:
     """Read DeepSeek V2 and V3, and the models that share their layers."""
     return _read(config, name, mla(config))
@@ -23,8 +24,11 @@ def read_deepseek(config: Config, name: str) -> ModelSpec:
 
 @READERS.register("deepseek_v32")
 @READERS.register("DeepseekV32ForCausalLM")
+@READERS.register("glm_moe_dsa")
+@READERS.register("GlmMoeDsaForCausalLM")
 def read_deepseek_v32(config: Config, name: str) -> ModelSpec:
-    """Read DeepSeek V3.2, whose attention is sparse."""
+    """Read DeepSeek V3.2 and GLM-5, whose attention is sparse."""
+    config.ignore("indexer_rope_interleave")
     attention = mla(
         config,
         index_topk=config.size("index_topk"),

@@ -1,4 +1,4 @@
-"""Mixtral and Qwen 3 MoE: grouped-query attention and routed experts, no shared one."""
+"""Mixtral, Qwen 3 MoE and MiniMax M2: grouped-query attention and routed experts, no shared one."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ def read_mixtral(config: Config, name: str) -> ModelSpec:
 def read_qwen3_moe(config: Config, name: str) -> ModelSpec:
     """Read Qwen 3 MoE: every `decoder_sparse_step`-th layer routes, unless `mlp_only_layers` names it."""
     bias = config.flag("attention_bias", False)
+    config.require("use_qk_norm", True, "these models norm their queries and keys")
+    config.require("shared_expert_intermediate_size", 0, "a shared expert is not part of this architecture")
     step = config.size("decoder_sparse_step", 1)
     plain = set(config.counts("mlp_only_layers"))
     moe = MoeFfn(
@@ -35,3 +37,19 @@ def read_qwen3_moe(config: Config, name: str) -> ModelSpec:
         routed = index not in plain and (index + 1) % step == 0
         layers.append(((attention,), (moe if routed else ffn,)))
     return decoder(config, name, layers)
+
+
+@READERS.register("minimax_m2")
+@READERS.register("MiniMaxM2ForCausalLM")
+def read_minimax_m2(config: Config, name: str) -> ModelSpec:
+    """Read MiniMax M2 to M2.7; the norm over all heads at once counts like one per head."""
+    config.require("shared_intermediate_size", 0, "a shared expert is not modelled here")
+    config.require(
+        "attn_type_list", [1] * config.size("num_hidden_layers"), "only full attention is modelled"
+    )
+    config.ignore("use_routing_bias", "qk_norm_type", "use_mtp", "mtp_transformer_layers", "num_mtp_modules")
+    moe = MoeFfn(
+        config.size("num_local_experts"), config.size("num_experts_per_tok"), config.size("intermediate_size")
+    )
+    attention = gqa(config, qk_norm=config.flag("use_qk_norm", True))
+    return decoder(config, name, [((attention,), (moe,))] * config.size("num_hidden_layers"))
