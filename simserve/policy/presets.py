@@ -1,7 +1,7 @@
 """Engine presets: which policy, and which defaults, a named engine version stands for.
 
-Defaults that depend on the GPU's memory follow vLLM's API server (domain of each value: vLLM 0.33.0, scheduler
-and cache configuration; 0.19 and 0.15 use the same sizes, and 0.90 of the memory before 0.33).
+Defaults that depend on the GPU's memory follow vLLM's API server (read in vLLM 0.33.0; assumed the same in
+0.19 and 0.15, but for their 0.90 of the memory).
 """
 
 from __future__ import annotations

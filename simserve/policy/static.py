@@ -38,7 +38,7 @@ class StaticPolicy:
     def __init__(
         self, params: StaticParams, *, kv_blocks: int, block_size: int, max_model_len: int, lanes: int = 1
     ) -> None:
-        """KV is set aside for every sequence of a batch at its longest possible length; `lanes` is not used."""
+        """KV is set aside for every sequence at the longest possible length; only lane 0 ever has work."""
         self._batch_size = params.batch_size
         self._timeout_ns = ms_to_ns(params.timeout_ms)
         self._kv_blocks = kv_blocks

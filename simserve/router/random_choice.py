@@ -26,7 +26,7 @@ class RandomRouter:
 
 @ROUTERS.register("power_of_two")
 class PowerOfTwoRouter:
-    """Of two distinct replicas drawn at random, the one with fewer outstanding requests (ties: the first drawn)."""
+    """Of two replicas drawn at random, the one with fewer outstanding requests (ties: the first drawn)."""
 
     Params = RouterParams
 

@@ -46,7 +46,9 @@ class FcfsQueue(deque[Request]):
         """Return the oldest."""
         return self[0]
 
-    pop = deque.popleft  # type: ignore[assignment]
+    def pop(self) -> Request:
+        """Remove and return the oldest."""
+        return self.popleft()
 
 
 def priority_key(request: Request) -> tuple[int, int, int]:

@@ -70,7 +70,7 @@ class VllmPolicy:
         preempted: list[Request] = []
         stalled: list[Request] = []
         budget = self.params.max_num_batched_tokens
-        if self._plain_decodes(group, budget):
+        if not self.partial and group.size <= budget and group.blocks_next() <= self.pool.free:
             self.pool.take(group.blocks_next())
             budget -= group.size
         else:
@@ -85,7 +85,8 @@ class VllmPolicy:
         batch = Batch(decodes, context, chunks, admitted, preempted, stalled)
         if not chunks and not preempted and not stalled:
             batch.repeats = 1 + self._steps_until_shortage(group)
-            batch.sealed = bool(self.queue) or len(self.run_list) >= self.params.max_num_seqs
+            queue_is_blocked = bool(self.queue) and self.params.policy == "fcfs"
+            batch.sealed = queue_is_blocked or len(self.run_list) >= self.params.max_num_seqs
         return batch
 
     def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
@@ -104,10 +105,6 @@ class VllmPolicy:
             self._release(request)
 
     # -- running requests ------------------------------------------------------------------------------
-
-    def _plain_decodes(self, group: DecodeGroup, budget: int) -> bool:
-        """Return True if every running request just decodes one token: no cuts, no shortage."""
-        return not self.partial and group.size <= budget and group.blocks_next() <= self.pool.free
 
     def _steps_until_shortage(self, group: DecodeGroup) -> int:
         """Return the further steps for which blocks suffice, those of the step just decided being taken."""

@@ -24,6 +24,7 @@ class RunningWalk:
         self.lane = lane
         self.order = list(policy.run_list.values())
         self.budget = policy.params.max_num_batched_tokens
+        self.position = 0
         self.given: dict[int, int] = {}
         """Tokens given in this step, by request id."""
         self.preempted: list[Request] = []
@@ -35,15 +36,15 @@ class RunningWalk:
         their group until the step is booked.
         """
         policy = self.policy
-        position = 0
-        while position < len(self.order) and self.budget > 0:
-            request = self.order[position]
+        while self.position < len(self.order) and self.budget > 0:
+            request = self.order[self.position]
             tokens = self._wanted(request)
-            if not tokens or self._make_room(request, tokens):
-                if tokens:
-                    self.given[request.id] = tokens
-                    self.budget -= tokens
-                position = self._position_after(request, position)
+            if not tokens:
+                self.position += 1
+            elif self._make_room(request, tokens):
+                self.given[request.id] = tokens
+                self.budget -= tokens
+                self.position += 1
             elif policy.params.policy == "fcfs" or policy.params.version != "0.33":
                 break
         stalled = self._stall_the_rest()
@@ -95,15 +96,12 @@ class RunningWalk:
             size = self.policy.pool.block_size
             self.policy.pool.give(blocks_for(computed + given, size) - blocks_for(computed, size))
             self.budget += given
-        self.order.remove(victim)
+        index = self.order.index(victim)
+        del self.order[index]
+        if index < self.position:
+            self.position -= 1
         self.policy.preempt(victim)
         self.preempted.append(victim)
-
-    def _position_after(self, request: Request, position: int) -> int:
-        """Return the place behind `request`, which may have moved up when others were preempted."""
-        while self.order[position] is not request:
-            position -= 1
-        return position + 1
 
     def _computed(self, request: Request) -> int:
         return self.policy.groups[self.lane].computed(request) if request.decoding else request.computed
