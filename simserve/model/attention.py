@@ -66,7 +66,7 @@ def flops_per_pair(spec: ModelSpec, form: Form = "expanded", context_tokens: flo
     return total
 
 
-def decode_intensity(attention: Attention, kv_dtype: str = "bf16") -> float:
+def decode_intensity(attention: GqaAttention | MlaAttention, kv_dtype: str = "bf16") -> float:
     """Return FLOPs per byte of cache read by a decoding query, one query per sequence, tp 1."""
     return pair_flops(attention, "absorbed") / token_bytes(attention, 1, kv_dtype)
 

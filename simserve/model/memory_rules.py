@@ -70,7 +70,7 @@ GRAPH_BYTES_PER_LAYER = 256 << 10
 """CUDA graph memory per captured size and layer [assumption: 51 sizes of a 32-layer model then take 0.4 GiB,
 the order that vLLM logs]."""
 GRAPH_SIZES_LIMIT = 512
-"""Largest captured size in tokens; 1024 on SM 100 and later (vLLM 0.33)."""
+"""Largest captured size in tokens; 1024 on the SM 100 family (vLLM 0.33)."""
 
 
 def rotary_table_bytes(spec: ModelSpec) -> int:
@@ -93,7 +93,7 @@ def _rotary_width(attention: Attention) -> int:
 
 def captured_sizes(max_num_seqs: int, sm_arch: int) -> int:
     """Return how many batch sizes vLLM captures: 1, 2, 4, 8 to 248 by 8, then by 16 to the limit."""
-    limit = min(2 * max_num_seqs, 2 * GRAPH_SIZES_LIMIT if sm_arch >= 100 else GRAPH_SIZES_LIMIT)
+    limit = min(2 * max_num_seqs, 2 * GRAPH_SIZES_LIMIT if 100 <= sm_arch < 110 else GRAPH_SIZES_LIMIT)
     sizes = [1, 2, 4, *range(8, 256, 8), *range(256, limit + 1, 16)]
     return sum(size <= limit for size in sizes)
 

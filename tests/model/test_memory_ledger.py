@@ -74,6 +74,7 @@ def test_graphs_come_out_of_the_share_since_vllm_021_only() -> None:
 def test_captured_sizes_follow_vllm() -> None:
     assert captured_sizes(1024, 90) == 3 + 31 + 17  # 1, 2, 4; 8 to 248 by 8; 256 to 512 by 16
     assert captured_sizes(1024, 100) == 3 + 31 + 49
+    assert captured_sizes(1024, 120) == captured_sizes(1024, 90)  # workstation Blackwell is another family
     assert captured_sizes(8, 90) == 3 + 2  # up to 16
 
 
