@@ -6,6 +6,8 @@ reader assumed, and what it or a transformation changed, stands in the trace's `
 
 from simserve.workload.generate import synthesize
 from simserve.workload.load import load_trace
+from simserve.workload.save import write_trace
+from simserve.workload.stats import TraceStats, stats
 from simserve.workload.synthetic import SyntheticSpec
 from simserve.workload.transform import (
     scale_rate_by_compression,
@@ -18,12 +20,15 @@ from simserve.workload.transform import (
 
 __all__ = [
     "SyntheticSpec",
+    "TraceStats",
     "load_trace",
     "scale_rate_by_compression",
     "scale_rate_by_thinning",
     "spread_quantised",
+    "stats",
     "synthesize",
     "take",
     "tile",
     "window",
+    "write_trace",
 ]

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from simserve.workload.select import dense, spans, within
 
 Int64 = NDArray[np.int64]
-SIZES = (512, 16, 32, 64, 128, 256, 1024, 2048)
-"""Block sizes tried when the file does not say, the released Mooncake files' first."""
+SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048)
+"""Block sizes tried when a file does not say."""
 _ENOUGH_ROWS = 10
-"""Rows that must all agree before a size other than 512 is inferred."""
+"""Rows that must all agree before an unusual size is inferred."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ def fits(tokens: Int64, counts: Int64, size: int) -> str | None:
     return "floor" if (counts == tokens // size).all() else None
 
 
-def infer_size(tokens: Int64, counts: Int64) -> int:
-    """Return the block size: 512, unless enough rows all fit exactly one other usual size and not 512."""
-    if fits(tokens, counts, SIZES[0]):
-        return SIZES[0]
-    others = [size for size in SIZES[1:] if fits(tokens, counts, size)]
-    return others[0] if len(others) == 1 and len(tokens) >= _ENOUGH_ROWS else SIZES[0]
+def infer_size(tokens: Int64, counts: Int64, usual: int) -> int:
+    """Return the block size: the usual one, unless many rows all fit just one other of `SIZES` and not it."""
+    if fits(tokens, counts, usual):
+        return usual
+    others = [size for size in SIZES if fits(tokens, counts, size)]
+    return others[0] if len(others) == 1 and len(tokens) >= _ENOUGH_ROWS else usual
 
 
 def misfit(tokens: Int64, counts: Int64, size: int) -> int:

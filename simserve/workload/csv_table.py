@@ -99,6 +99,10 @@ class CsvTable:
             )
         return np.array(values, dtype=np.int64)
 
+    def id_lists(self, name: str) -> list[list[str]]:
+        """Return a column of ids written `11|22|33`; an empty field is an empty list."""
+        return [text.split("|") if text else [] for text in self._columns[name].to_pylist()]
+
     def fail_first(self, name: str, good: Callable[[str], bool], wanted: str) -> NoReturn:
         """Raise about the first value of a column that is not `good`."""
         for row, text in enumerate(self._columns[name].to_pylist()):

@@ -34,6 +34,13 @@ class JsonRows:
         if not self.rows:
             raise TraceError(f"{file.path}: no request in the file; a trace needs at least one")
 
+    @classmethod
+    def of(cls, file: TraceFile, lines: list[int], rows: list[dict[str, Any]]) -> JsonRows:
+        """Return rows that were taken out of other rows, which stood on these lines."""
+        made = cls.__new__(cls)
+        made.file, made.lines, made.rows = file, lines, rows
+        return made
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -43,6 +50,10 @@ class JsonRows:
     def fail(self, row: int, message: str) -> NoReturn:
         """Raise a `TraceError` about one row."""
         self.file.fail(self.lines[row], message)
+
+    def line_of(self, row: int) -> int:
+        """Return the line of a row."""
+        return self.lines[row]
 
     def keys(self) -> set[str]:
         """Return every key that occurs in any row."""

@@ -44,7 +44,7 @@ class SharedPrefixes(Part):
     groups: tuple[PrefixGroup, ...] = Field(min_length=1, description="The groups.")
     counted: Literal["added", "within"] = Field(
         "added",
-        description="added: a group's tokens come on top of prompt_tokens; within: they are part of it.",
+        description="added: a group's tokens come on top of prompt_tokens; within: part of it.",
     )
 
 
@@ -59,7 +59,7 @@ class Revisits(Part):
 
 
 class SyntheticSpec(Part):
-    """A generated workload. Each part draws from a random stream of its own: changing one leaves the others."""
+    """A generated workload; each part draws from a random stream of its own."""
 
     requests: int | None = Field(None, gt=0, description="Number of requests (turns of sessions included).")
     duration_s: float | None = Field(

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from simserve.core import Trace
 from simserve.units import NS_PER_MS, NS_PER_S
-from simserve.workload.blocks import Blocks, chain, cut, fits, infer_size, misfit, recode, split_fills
+from simserve.workload.block_columns import adopt, checked_blocks
 from simserve.workload.draft import Draft, finish
 from simserve.workload.jsonl import JsonRows
 from simserve.workload.readers.base import READERS, ReaderOptions
@@ -23,7 +23,7 @@ from simserve.workload.sessions import first_turns, whole_blocks, whole_prompts
 from simserve.workload.source import TraceFile
 
 USED = {"timestamp", "delay", "input_length", "output_length", "hash_ids", "session_id"}
-_IDS = "hash_ids"
+IDS = "hash_ids"
 
 
 class MooncakeOptions(ReaderOptions):
@@ -69,9 +69,7 @@ class MooncakeReader:
         if session is not None and options.turns == "new":
             draft.assume("later turns give only new tokens: earlier prompts and answers are added to them")
             draft.prompt_tokens = whole_prompts(session, draft.prompt_tokens, draft.output_tokens)
-        blocks = _blocks(draft, rows, options, session)
-        if blocks is not None:
-            draft.block_ids, draft.block_offsets = blocks.ids, blocks.offsets
+        _add_blocks(draft, rows, options, session)
         _times(draft, rows, session, NS_PER_MS if options.unit == "ms" else NS_PER_S)
         unused = sorted(rows.keys() - USED)
         if unused:
@@ -111,56 +109,31 @@ def _times(draft: Draft, rows: JsonRows, session: Int64 | None, unit_ns: int) ->
     )
 
 
-def _blocks(draft: Draft, rows: JsonRows, options: MooncakeOptions, session: Int64 | None) -> Blocks | None:
-    """Return the blocks of the whole prompts, checked; the draft's prompts must be whole by now."""
-    if not any(_IDS in row for row in rows):
-        draft.assume("no hash_ids: no prefix information")
-        return None
-    given_tokens = rows.tokens("input_length")
-    blocks = recode(_id_lists(rows))
-    size = options.block_tokens or infer_size(given_tokens, blocks.counts)
-    source = "given" if options.block_tokens else "as released" if size == 512 else "inferred from all rows"
-    rounding = fits(given_tokens, blocks.counts, size)
-    if rounding is None:
-        blocks = _tolerate(draft, rows, given_tokens, blocks, size, options.tolerant)
-    kind = {"ceil": "a partial last block has one", "floor": "full blocks only", None: "counts disagree"}
-    draft.assume(f"one hash id per {size} tokens ({source}), {kind[rounding]}")
+def _add_blocks(draft: Draft, rows: JsonRows, options: MooncakeOptions, session: Int64 | None) -> None:
+    """Read the ids; the draft's prompts must be whole by now."""
+    if not any(IDS in row for row in rows):
+        draft.assume(f"no {IDS}: no prefix information")
+        return
+    blocks, size, partial = checked_blocks(
+        draft,
+        rows,
+        IDS,
+        _id_lists(rows),
+        rows.tokens("input_length"),
+        usual=512,
+        given=options.block_tokens,
+        tolerant=options.tolerant,
+    )
     if session is not None and options.turns == "new":
-        blocks = whole_blocks(blocks, session, draft.prompt_tokens, size, partial=rounding != "floor")
-    blocks, odd_rows = split_fills(blocks, draft.prompt_tokens, size)
-    if len(odd_rows):
-        at = f"first in line {rows.lines[odd_rows[0]]}"
-        draft.change(len(odd_rows), f"rows use a hash id for another number of tokens ({at}): told apart")
-    blocks, renumbered = chain(blocks)
-    if renumbered:
-        draft.assume("one id follows different ids: ids taken as block contents and chained to prefixes")
-    draft.block_tokens = size
-    return blocks
+        blocks = whole_blocks(blocks, session, draft.prompt_tokens, size, partial)
+    adopt(draft, rows, IDS, blocks, size)
 
 
 def _id_lists(rows: JsonRows) -> list[list[Any]]:
-    lists = [row.get(_IDS) for row in rows]
+    lists = [row.get(IDS) for row in rows]
     for i, ids in enumerate(lists):
         if type(ids) is not list:
-            rows.refuse(i, _IDS, "a list of ids (in every row, once one row has it)")
+            rows.refuse(i, IDS, "a list of ids (in every row, once one row has it)")
         if any(type(value) is not int and type(value) is not str for value in ids):
-            rows.refuse(i, _IDS, "a list of whole numbers or strings")
+            rows.refuse(i, IDS, "a list of whole numbers or strings")
     return lists  # type: ignore[return-value]
-
-
-def _tolerate(
-    draft: Draft, rows: JsonRows, tokens: Int64, blocks: Blocks, size: int, tolerant: bool
-) -> Blocks:
-    """Cut surplus ids and count the misfits, or raise about the first of them."""
-    least, most = tokens // size, -(-tokens // size)
-    if not tolerant:
-        row = misfit(tokens, blocks.counts, size)
-        expected = f"{least[row]} full or {most[row]} started blocks of {size} tokens"
-        rows.fail(
-            row,
-            f"field {_IDS} has {blocks.counts[row]} ids, but input_length {tokens[row]} makes "
-            f"{expected}, and all rows must round alike (options block_tokens, tolerant)",
-        )
-    draft.change(int((blocks.counts > most).sum()), f"rows with more {_IDS} than blocks: cut")
-    draft.change(int((blocks.counts < least).sum()), f"rows with fewer {_IDS} than blocks: kept")
-    return cut(blocks, most)

@@ -1,0 +1,175 @@
+"""simserve's own columns, as CSV or Parquet: the format to write by hand, and the one that holds everything.
+
+Columns: one of arrival_s, arrival_ms, arrival_ns; prompt_tokens; output_tokens. Optional: max_tokens,
+priority, session_id with think_s (or _ms, _ns: the pause after the previous turn's answer), and
+block_ids_<tokens>, ids of blocks of that size (`11|22` in CSV, a list in Parquet). Prompts are whole: a
+later turn's includes its history. Other columns are kept as labels.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.core import Trace
+from simserve.errors import TraceError
+from simserve.units import NS_PER_MS, NS_PER_S
+from simserve.workload.block_columns import Rows, adopt, checked_blocks
+from simserve.workload.csv_table import CsvTable
+from simserve.workload.draft import Draft, finish
+from simserve.workload.parquet_table import ParquetTable
+from simserve.workload.readers.base import READERS, ReaderOptions
+from simserve.workload.select import Int64
+from simserve.workload.sessions import first_turns
+from simserve.workload.source import TraceFile
+
+LENGTHS = ("prompt_tokens", "output_tokens")
+UNITS_NS = {"s": NS_PER_S, "ms": NS_PER_MS, "ns": 1}
+BLOCKS = re.compile(r"block_ids_(\d+)")
+SESSION = "session_id"
+
+
+class Table(Rows, Protocol):
+    """A file's columns: `CsvTable` or `ParquetTable`."""
+
+    names: list[str]
+    rows: int
+    file: TraceFile
+
+    def require(self, columns: tuple[str, ...]) -> None:
+        """Raise a `TraceError` naming the first of `columns` that is not there."""
+        ...
+
+    def tokens(self, name: str) -> Int64:
+        """Return a column of lengths."""
+        ...
+
+    def integers(self, name: str) -> Int64:
+        """Return a column of whole numbers."""
+        ...
+
+    def times_ns(self, name: str, unit_ns: int) -> Int64:
+        """Return a column of times."""
+        ...
+
+    def objects(self, name: str) -> NDArray[np.object_]:
+        """Return a column as text."""
+        ...
+
+    def id_lists(self, name: str) -> list[list[str]]:
+        """Return a column of lists of ids."""
+        ...
+
+
+class PlainOptions(ReaderOptions):
+    """The columns say everything."""
+
+
+@READERS.register("plain")
+class PlainReader:
+    """CSV or Parquet with prompt_tokens and output_tokens."""
+
+    Options: ClassVar[type[ReaderOptions]] = PlainOptions
+
+    def sniff(self, file: TraceFile) -> bool:
+        """Recognise Parquet by its magic bytes, CSV by its header."""
+        return file.is_parquet or file.header >= set(LENGTHS)
+
+    def read(self, file: TraceFile, options: PlainOptions) -> Trace:
+        """Read all rows."""
+        table: Table = ParquetTable(file) if file.is_parquet else CsvTable(file)
+        table.require(LENGTHS)
+        arrival = _time_column(table, "arrival")
+        if arrival is None:
+            raise TraceError(
+                f"{file.path}: no column arrival_s, arrival_ms or arrival_ns; has: {', '.join(table.names)}"
+            )
+        draft = Draft(
+            file,
+            "plain",
+            table.times_ns(*arrival),
+            table.tokens("prompt_tokens"),
+            table.tokens("output_tokens"),
+        )
+        draft.assume(f"arrivals from column {arrival[0]}; time 0 is the first")
+        used = {
+            *LENGTHS,
+            arrival[0],
+            *_add_options(draft, table),
+            *_add_sessions(draft, table),
+            *_add_ids(draft, table),
+        }
+        draft.labels |= {name: table.objects(name) for name in table.names if name not in used}
+        return finish(draft)
+
+
+def _add_options(draft: Draft, table: Table) -> set[str]:
+    if "max_tokens" in table.names:
+        draft.max_tokens = table.tokens("max_tokens")
+    if "priority" in table.names:
+        draft.priority = table.integers("priority")
+    return {"max_tokens", "priority"}
+
+
+def _add_sessions(draft: Draft, table: Table) -> set[str]:
+    think = _time_column(table, "think")
+    if SESSION not in table.names:
+        if think is not None:
+            raise TraceError(f"{table.file.path}: column {think[0]} needs a column {SESSION}")
+        return set()
+    if think is None:
+        draft.assume(f"open loop: {SESSION} without think_s, so turns keep their recorded arrivals")
+        return set()
+    codes: dict[str, int] = {}
+    names = table.objects(SESSION).tolist()
+    draft.session = np.array(
+        [codes.setdefault(name or f"\0{row}", len(codes)) for row, name in enumerate(names)], dtype=np.int64
+    )
+    first = first_turns(draft.session, table.rows)
+    draft.think_ns = np.where(first, 0, table.times_ns(*think))
+    draft.assume(
+        f"closed loop, {first.sum():,} sessions: a later turn starts {think[0]} after the last answer"
+    )
+    return {SESSION, think[0]}
+
+
+def _add_ids(draft: Draft, table: Table) -> set[str]:
+    columns = [name for name in table.names if BLOCKS.fullmatch(name)]
+    if not columns:
+        draft.assume("no block_ids: no prefix information")
+        return set()
+    if len(columns) > 1:
+        raise TraceError(
+            f"{table.file.path}: only one column of block ids is possible, not {', '.join(columns)}"
+        )
+    name = columns[0]
+    size = int(name.rpartition("_")[2])
+    if not size:
+        raise TraceError(f"{table.file.path}: column {name}: a block has at least 1 token")
+    blocks, size, _ = checked_blocks(
+        draft,
+        table,
+        name,
+        table.id_lists(name),
+        draft.prompt_tokens,
+        usual=size,
+        given=size,
+        tolerant=False,
+    )
+    adopt(draft, table, name, blocks, size)
+    return {name}
+
+
+def _time_column(table: Table, what: str) -> tuple[str, int] | None:
+    """Return the name and unit of the one column `<what>_<unit>`; None if there is none."""
+    found = [
+        (f"{what}_{unit}", unit_ns) for unit, unit_ns in UNITS_NS.items() if f"{what}_{unit}" in table.names
+    ]
+    if len(found) > 1:
+        raise TraceError(
+            f"{table.file.path}: columns {found[0][0]} and {found[1][0]} both give the {what} time"
+        )
+    return found[0] if found else None

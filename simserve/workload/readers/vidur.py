@@ -1,0 +1,93 @@
+"""Vidur's request CSVs (also written by Frontier): seconds from the start, and two lengths.
+
+Vidur itself cuts prompts at its max_tokens option when it reads them; nothing is cut here. Frontier adds
+session_id and block_hash_ids (`11|22`); the sessions replay open loop, at their recorded arrivals.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from simserve.core import Trace
+from simserve.errors import TraceError
+from simserve.units import seconds_to_ns
+from simserve.workload.arrivals import Arrivals
+from simserve.workload.block_columns import adopt, checked_blocks
+from simserve.workload.csv_table import CsvTable
+from simserve.workload.draft import Draft, finish
+from simserve.workload.readers.base import READERS, ReaderOptions
+from simserve.workload.source import TraceFile
+
+LENGTHS = ("num_prefill_tokens", "num_decode_tokens")
+ARRIVAL = "arrived_at"
+BLOCKS = "block_hash_ids"
+
+
+class VidurOptions(ReaderOptions):
+    """What the file itself does not say."""
+
+    arrivals: Arrivals | None = Field(
+        None,
+        description="Generated arrivals for a file of lengths only, e.g. {kind: poisson, rate_per_s: 2}.",
+    )
+    seed: int = Field(0, ge=0, description="Seed of the generated arrivals.")
+    block_tokens: int | None = Field(
+        None, gt=0, description="Tokens per block_hash_id; by default 16, or what every row agrees on."
+    )
+    tolerant: bool = Field(False, description="Accept ids that disagree with the lengths, and count them.")
+
+
+@READERS.register("vidur")
+class VidurReader:
+    """CSV with num_prefill_tokens and num_decode_tokens."""
+
+    Options: ClassVar[type[ReaderOptions]] = VidurOptions
+
+    def sniff(self, file: TraceFile) -> bool:
+        """Recognise the two length columns."""
+        return file.header >= set(LENGTHS)
+
+    def read(self, file: TraceFile, options: VidurOptions) -> Trace:
+        """Read all rows. A file of lengths only needs `arrivals`."""
+        table = CsvTable(file)
+        table.require(LENGTHS)
+        prompt_tokens, output_tokens = (table.tokens(name) for name in LENGTHS)
+        draft = Draft(file, "vidur", np.zeros(table.rows, dtype=np.int64), prompt_tokens, output_tokens)
+        self._arrivals(draft, table, options)
+        if BLOCKS in table.names:
+            blocks, size, _ = checked_blocks(
+                draft,
+                table,
+                BLOCKS,
+                table.id_lists(BLOCKS),
+                prompt_tokens,
+                usual=16,
+                given=options.block_tokens,
+                tolerant=options.tolerant,
+            )
+            adopt(draft, table, BLOCKS, blocks, size)
+        used = {*LENGTHS, ARRIVAL, BLOCKS}
+        draft.labels = {name: table.objects(name) for name in table.names if name not in used}
+        return finish(draft)
+
+    def _arrivals(self, draft: Draft, table: CsvTable, options: VidurOptions) -> None:
+        recorded = ARRIVAL in table.names
+        if recorded and options.arrivals is not None:
+            raise TraceError(
+                f"{table.file.path}: the file has arrivals; the option arrivals would replace them"
+            )
+        if recorded:
+            draft.arrival_ns = table.times_ns(ARRIVAL)
+            draft.assume("open loop: recorded arrivals in seconds; time 0 is the first")
+            return
+        if options.arrivals is None:
+            raise TraceError(
+                f"{table.file.path}: the file holds lengths only (no column {ARRIVAL}): set the option "
+                "arrivals, e.g. {kind: poisson, rate_per_s: 2}"
+            )
+        times_s = options.arrivals.times_s(np.random.default_rng(options.seed), table.rows)
+        draft.arrival_ns = np.array([seconds_to_ns(t) for t in times_s.tolist()], dtype=np.int64)
+        draft.assume(f"arrivals generated (seed {options.seed}): {options.arrivals!r}")
