@@ -59,16 +59,16 @@ def sglang_static_share(hbm_bytes: int, chunk_tokens: int, max_graph_sequences: 
 
 
 KERNELS_BYTES = round(0.2 * GIB)
-"""Kernel images and library workspaces of one process [assumption: cuBLAS's 32 MiB and the loaded modules;
-vLLM logs of single-GPU runs show 0.1 to 0.3 GiB that are not PyTorch's]."""
+"""Kernel images and library workspaces of one process [assumption, of the size that a measured Llama-2-7B run
+of vLLM 0.15.1 on one H100 leaves unexplained; not fitted to any other run]."""
 
 NCCL_BYTES = {1: 0, 2: 342 << 20}
 NCCL_BYTES_MORE = 392 << 20
 """Communication buffers by ranks (aiconfigurator-core 0.12.0, systems/h100_sxm.yaml, `nccl_mem`)."""
 
 GRAPH_BYTES_PER_LAYER = 256 << 10
-"""CUDA graph memory per captured size and layer [assumption: 51 sizes of a 32-layer model then take 0.4 GiB,
-the order that vLLM logs]."""
+"""CUDA graph memory per captured size and layer [assumption: 51 sizes of a 32-layer model then take 0.4 GiB;
+public vLLM logs show 0.3 to 1.0 GiB in all]."""
 GRAPH_SIZES_LIMIT = 512
 """Largest captured size in tokens; 1024 on the SM 100 family (vLLM 0.33)."""
 
