@@ -72,10 +72,8 @@ def _fail_misfit(rows: Rows, column: str, blocks: Blocks, tokens: Int64, size: i
     full, started = tokens[row] // size, -(-tokens[row] // size)
     either = f"{started}, or {full} if only full blocks have ids"
     expected = f"{started}" if full == started else either
-        f"{full} (full blocks)" if full == started else f"{started}, or {full} if only full ones have ids"
-    )
     rows.fail(
         row,
-        f"{column} has {blocks.counts[row]} ids, but a prompt of {tokens[row]} tokens in blocks of {size} has "
-        f"{expected} (options: block_tokens, tolerant)",
+        f"{column} has {blocks.counts[row]} ids, but a prompt of {tokens[row]} tokens in blocks of {size} "
+        f"has {expected} (options: block_tokens, tolerant)",
     )
