@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simserve.core import Result, Status
-from simserve.metrics.columns import Columns, derive
+from simserve.metrics.columns import Bool, Columns, derive
 from simserve.metrics.definitions import DEFINITIONS
 from simserve.metrics.slo import Slo
 from simserve.metrics.stability import Stability, judge
@@ -31,6 +31,8 @@ class Counts:
     unfinished: int
     reasons: dict[str, int]
     """Refused and unfinished requests by reason."""
+    cut: dict[str, int]
+    """Completed requests whose answer was cut short, by reason."""
     no_output: int
     """Completed with 0 output tokens: they have no TTFT, TPOT or ITL."""
     one_output: int
@@ -97,21 +99,26 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
 def _counts(result: Result, columns: Columns) -> Counts:
     done = columns.completed
     outputs = result.output_tokens[done]
-    cut = result.reason[(result.reason >= 0) & ~done]
-    by_reason = np.bincount(cut, minlength=len(result.reasons))
     return Counts(
         requests=len(result),
         arrived=int(columns.arrived.sum()),
         completed=int(done.sum()),
         refused=int((result.status == Status.REFUSED).sum()),
         unfinished=int((result.status == Status.UNFINISHED).sum()),
-        reasons={text: int(n) for text, n in zip(result.reasons, by_reason, strict=True) if n},
+        reasons=_by_reason(result, ~done),
+        cut=_by_reason(result, done),
         no_output=int((outputs == 0).sum()),
         one_output=int((outputs == 1).sum()),
         preempted=int((result.preemptions > 0).sum()),
         prompt_tokens=int(result.prompt_tokens[done].sum()),
         output_tokens=int(outputs.sum()),
     )
+
+
+def _by_reason(result: Result, members: Bool) -> dict[str, int]:
+    found = result.reason[members & (result.reason >= 0)]
+    counts = np.bincount(found, minlength=len(result.reasons))
+    return {text: int(n) for text, n in zip(result.reasons, counts, strict=True) if n}
 
 
 def _shares(provenance_ns: dict[str, float]) -> dict[str, float]:

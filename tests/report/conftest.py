@@ -1,0 +1,66 @@
+"""A real browser: Debian's chromium through playwright, with no way to the network."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from example_run import write_example
+
+from simserve.report import write_report
+
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory) -> Path:
+    """A run of 20,000 requests with its report."""
+    folder = write_example(tmp_path_factory.mktemp("report") / "run")
+    write_report(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium, or a failure that says what to install; `SIMSERVE_NO_BROWSER=1` skips."""
+    if os.environ.get("SIMSERVE_NO_BROWSER") == "1":
+        pytest.skip("SIMSERVE_NO_BROWSER=1: no browser here")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        pytest.fail("playwright is missing: pip install 'simserve[dev]' (or set SIMSERVE_NO_BROWSER=1)")
+    if not CHROMIUM.exists():
+        pytest.fail(f"{CHROMIUM} is missing: apt-get install chromium (or set SIMSERVE_NO_BROWSER=1)")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+class Opened:
+    """A page from file://, what its console said and what it asked the network for."""
+
+    def __init__(self, browser, path: Path, **context) -> None:
+        self.context = browser.new_context(offline=True, **context)
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+
+
+@pytest.fixture
+def open_page(browser):
+    """Return a function that opens a file, with playwright's context options (viewport, color_scheme ...)."""
+    opened: list[Opened] = []
+
+    def open_(path: Path, **context) -> Opened:
+        opened.append(Opened(browser, path, **context))
+        return opened[-1]
+
+    yield open_
+    for one in opened:
+        one.context.close()

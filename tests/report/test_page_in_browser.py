@@ -1,0 +1,171 @@
+"""The report as a reader sees it: in a real browser, from file://, without a network."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from example_run import write_example
+
+from simserve.report import write_report
+
+PHONE = {"viewport": {"width": 390, "height": 800}}
+CHARTS = {"ttft", "tpot", "e2e", "over-time", "ttft-parts", "e2e-parts"}
+
+DRAWN = """() => [...document.querySelectorAll('.chart')].map(box => [
+    box.id,
+    [...box.querySelectorAll('.scatterlayer .lines path, .barlayer .point path')]
+        .filter(path => path.getBBox().width > 1).length,
+    box.getBoundingClientRect().width,
+    Math.max(...[...box.querySelectorAll('.main-svg')].map(svg => svg.getBoundingClientRect().right)),
+])"""
+
+
+def test_loads_offline_without_a_complaint_or_a_request(run_folder, open_page):
+    opened = open_page(run_folder / "report.html")
+    opened.page.wait_for_selector(".main-svg")
+    assert opened.complaints == []
+    assert opened.requests == [(run_folder / "report.html").as_uri()]
+
+
+@pytest.mark.parametrize("context", [{}, PHONE, {"color_scheme": "dark"}], ids=["wide", "phone", "dark"])
+def test_every_chart_has_drawn_lines_or_bars(run_folder, open_page, context):
+    drawn = open_page(run_folder / "report.html", **context).page.evaluate(DRAWN)
+    assert {name for name, *_ in drawn} == CHARTS
+    for name, marks, width, _ in drawn:
+        assert marks >= 1, f"{name} is empty"
+        assert width > 250, f"{name} is squeezed"
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280, 3840])
+def test_nothing_is_wider_than_the_screen(run_folder, open_page, width):
+    page = open_page(run_folder / "report.html", viewport={"width": width, "height": 900}).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for name, _, _, right in page.evaluate(DRAWN):
+        assert right <= width, f"{name} sticks out"
+    outside = page.evaluate(
+        """width => [...document.querySelectorAll('main *, header *')]
+            .filter(e => !e.closest('.scroll, pre, .chart') && e.getBoundingClientRect().right > width + 1)
+            .map(e => e.outerHTML.slice(0, 80))""",
+        width,
+    )
+    assert outside == []
+
+
+def test_text_grows_with_the_screen(run_folder, open_page):
+    sizes = []
+    for width in (390, 3840):
+        page = open_page(run_folder / "report.html", viewport={"width": width, "height": 900}).page
+        sizes.append(page.evaluate("parseFloat(getComputedStyle(document.body).fontSize)"))
+    assert sizes[0] >= 15
+    assert sizes[1] >= 22
+
+
+LUMINANCE = """selector => {
+    const style = getComputedStyle(document.querySelector(selector));
+    const parse = colour => colour.match(/[\\d.]+/g).slice(0, 3).map(Number).reduce((a, b) => a + b) / 765;
+    return [parse(style.backgroundColor), parse(style.color)];
+}"""
+CHART_TEXT = """() => getComputedStyle(document.querySelector('#over-time .xtick text')).fill
+    .match(/[\\d.]+/g).slice(0, 3).map(Number).reduce((a, b) => a + b) / 765"""
+
+
+def test_dark_scheme_turns_page_and_charts_and_follows_a_change(run_folder, open_page):
+    page = open_page(run_folder / "report.html", color_scheme="dark").page
+    paper, ink = page.evaluate(LUMINANCE, "html")
+    assert paper < 0.2
+    assert ink > 0.8
+    assert page.evaluate(CHART_TEXT) > 0.5
+    page.emulate_media(color_scheme="light")
+    paper, ink = page.evaluate(LUMINANCE, "html")
+    assert paper > 0.9
+    assert ink < 0.2
+    assert page.evaluate(CHART_TEXT) < 0.5
+
+
+def test_print_is_light_and_charts_fit_the_paper(run_folder, open_page):
+    page = open_page(run_folder / "report.html", color_scheme="dark").page
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    paper, _ = page.evaluate(LUMINANCE, "html")
+    assert paper > 0.9
+    assert page.evaluate(CHART_TEXT) < 0.5
+    widths = page.evaluate(
+        "[...document.querySelectorAll('.main-svg')].map(s => s.getBoundingClientRect().width)"
+    )
+    assert max(widths) <= 680, "A4 with margins is about 690 CSS pixels wide"
+    assert len(page.pdf(format="A4")) > 10_000
+
+
+def test_every_control_is_reached_by_the_keyboard(run_folder, open_page):
+    page = open_page(run_folder / "report.html").page
+    wanted = page.evaluate("document.querySelectorAll('a[href], summary, [tabindex=\"0\"]').length")
+    seen = set()
+    for _ in range(wanted):
+        page.keyboard.press("Tab")
+        seen.add(page.evaluate("[...document.querySelectorAll('*')].indexOf(document.activeElement)"))
+    assert len(seen) == wanted
+    page.evaluate("document.querySelector('summary').focus()")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.querySelector('summary').parentElement.open")
+
+
+def at(value, key):
+    for name in key.split("."):
+        value = value[int(name)] if isinstance(value, list) else value[name]
+    return value
+
+
+SCALE = {"ms": 1, "s": 1000, "min": 60, "h": 3600, "%": 0.01}
+
+
+def read(key, text, unit):
+    """The number that a reader sees, in the unit of summary.json."""
+    digits, word = re.fullmatch(r"([\d,.e+-]+)\s*(ms|s|min|h|%)?", text).groups()
+    word = unit or word
+    scale = SCALE.get(word, 1)
+    if word == "s" and key.endswith("_s"):
+        scale = 1
+    return float(digits.replace(",", "")) * scale
+
+
+def test_numbers_on_the_page_are_those_of_the_summary(run_folder, open_page):
+    summary = json.loads((run_folder / "summary.json").read_text())
+    page = open_page(run_folder / "report.html").page
+    shown = page.evaluate(
+        "[...document.querySelectorAll('[data-key]')].map(e => [e.dataset.key, e.value ?? null, "
+        "e.textContent.trim(), e.dataset.unit ?? null])"
+    )
+    assert len(shown) > 120
+    for key, exact, text, unit in shown:
+        value = at(summary, key)
+        if value is None:
+            assert text == "–", key
+            continue
+        assert float(exact) == value, key
+        assert read(key, text, unit) == pytest.approx(value, rel=0.006, abs=1e-9), key
+    keys = {key for key, *_ in shown}
+    for key in ("requests_per_s", "ttft_ms.p50", "tpot_ms.p99", "e2e_ms.p95", "itl_ms.max", "slo.attainment"):
+        assert {f"whole.{key}", f"steady.{key}"} <= keys
+
+
+def test_headline_says_hardware_rate_medians_and_slo(run_folder, open_page):
+    whole = json.loads((run_folder / "summary.json").read_text())["whole"]
+    heading = open_page(run_folder / "report.html").page.inner_text("h1").replace("\u00a0", " ")
+    ttft, tpot, attained = whole["ttft_ms"]["p50"], whole["tpot_ms"]["p50"], whole["slo"]["attainment"]
+    assert heading == (
+        f"2 × H100 SXM serve {whole['requests_per_s']:.1f} requests/s: median TTFT {ttft:.1f} ms, "
+        f"TPOT {tpot:.1f} ms; {attained * 100:.1f} % meet the SLO."
+    )
+
+
+def test_html_in_the_scenario_name_is_text(tmp_path, open_page):
+    name = "<script>window.hacked = 1</script><b id='bold'>bold</b> & \"quotes\" </script>"
+    folder = write_example(tmp_path / "run", n=300, name=name)
+    opened = open_page(write_report(folder))
+    assert opened.page.inner_text(".name") == name
+    assert name in opened.page.title()
+    assert opened.page.evaluate("window.hacked") is None
+    assert opened.page.query_selector("#bold") is None
+    assert opened.complaints == []
