@@ -10,11 +10,11 @@ from pydantic import ValidationError
 
 from simserve.core import Result, Trace
 from simserve.engine import Progress, ReplicaSpec, simulate
-from simserve.errors import UserError
 from simserve.latency.profiles import ProfileStore
 from simserve.metrics import Slo, Summary, summarize
 from simserve.model import ModelSpec, load_model
 from simserve.router.base import ROUTERS, Router
+from simserve.scenario.engine import component
 from simserve.scenario.explain import explain
 from simserve.scenario.load import LoadedScenario, loaded
 from simserve.scenario.manifest import manifest
@@ -76,11 +76,12 @@ def build(source: LoadedScenario | Scenario) -> Deployment:
     """Wire a scenario; raises `UserError` with place and value for everything that does not fit together."""
     it = source if isinstance(source, LoadedScenario) else loaded(source)
     build_router(it)
+    trace = build_trace(it)
     model = _model(it)
     profiles = ProfileStore([it.file(name, ("profiles", i)) for i, name in enumerate(it.scenario.profiles)])
     compiled: dict[Any, Any] = {}
     pools = tuple(build_pool(it, i, model, profiles, compiled) for i in range(len(it.scenario.pools)))
-    return Deployment(it, build_trace(it), model, pools, profiles)
+    return Deployment(it, trace, model, pools, profiles)
 
 
 def run_scenario(scenario: Scenario, progress: Progress | None = None) -> Result:
@@ -92,7 +93,7 @@ def build_router(it: LoadedScenario) -> Router:
     """Return a fresh router with its settings validated."""
     spec = it.scenario.router
     with it.blame("router"):
-        router = ROUTERS.get(spec.kind)
+        router = component(ROUTERS, spec.kind, ("Params", "choose"))
     try:
         params = router.Params.model_validate(spec.options, strict=True)
     except ValidationError as error:
@@ -105,6 +106,3 @@ def _model(it: LoadedScenario) -> ModelSpec:
     is_path = name.endswith(".json") or Path(name).is_dir() or (it.folder / name).is_dir()
     with it.blame("model"):
         return load_model(str(it.file(name, ("model",))) if is_path else name)
-
-
-__all__ = ["Deployment", "UserError", "build", "build_router", "run_scenario"]

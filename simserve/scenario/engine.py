@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from simserve.errors import ScenarioError
 from simserve.latency.overhead import OVERHEADS
 from simserve.policy.base import POLICIES
 from simserve.policy.presets import EnginePreset, engine_preset
+from simserve.registry import Registry
 from simserve.scenario.document import Path_
 from simserve.scenario.explain import explain, refuse
 from simserve.scenario.load import LoadedScenario
@@ -81,7 +83,7 @@ def resolve_engine(loaded: LoadedScenario, pool: int, gpu_memory_bytes: int) -> 
     preset = _preset(loaded, engine, origin)
     policy_name = preset.policy if preset else str(engine.policy)
     with loaded.blame(*origin["preset" if preset else "policy"]):
-        policy = POLICIES.get(policy_name)
+        policy = component(POLICIES, policy_name, ("Params", "add", "next_batch", "update"))
     defaults = preset.options(gpu_memory_bytes, spec.gpu) if preset else {}
     _check_version(loaded, engine, defaults, origin)
     source = f"policy {policy_name}; block size, memory share and overhead assumed as in vLLM"
@@ -95,6 +97,15 @@ def resolve_engine(loaded: LoadedScenario, pool: int, gpu_memory_bytes: int) -> 
         overhead=engine.overhead or (policy_name if policy_name in OVERHEADS else BARE_OVERHEAD),
         source=preset.source if preset else source,
     )
+
+
+def component(registry: Registry[type], name: str, members: Sequence[str]) -> type:
+    """Return a component; refuses one (found by its dotted path) that lacks what the contract asks for."""
+    found = registry.get(name)
+    missing = [member for member in members if not hasattr(found, member)]
+    if missing:
+        raise ScenarioError(f"{registry.kind} {name!r} lacks {', '.join(missing)}")
+    return found
 
 
 def _check_version(

@@ -71,5 +71,5 @@ def load_scenario(name: str | Path, options: Sequence[str] = ()) -> LoadedScenar
 
 def loaded(scenario: Scenario, folder: Path | None = None) -> LoadedScenario:
     """Wrap a scenario that was made in Python; its messages have no line numbers."""
-    document = Document("scenario", scenario.model_dump(mode="json"))
+    document = Document("scenario", scenario.as_mapping())
     return LoadedScenario(scenario, document, folder or Path())

@@ -34,12 +34,11 @@ def resolved_yaml(deployment: Deployment) -> str:
 def _resolved(deployment: Deployment) -> dict[str, Any]:
     folder = deployment.loaded.folder
     scenario = deployment.loaded.scenario
-    plain = scenario.model_dump(mode="json", exclude_none=True)
+    plain = scenario.as_mapping()
     plain["model"] = portable(scenario.model, folder)
-    plain["engine"] = scenario.engine.as_mapping()
     plain["workload"] = _workload(deployment, plain["workload"])
-    plain["pools"] = [_pool(pool) for pool in deployment.pools]
-    plain["router"] = {"kind": scenario.router.kind, **scenario.router.options}
+    for plain_pool, pool in zip(plain["pools"], deployment.pools, strict=True):
+        plain_pool |= _filled_in(pool)
     plain["profiles"] = [portable(name, folder) for name in scenario.profiles]
     return plain
 
@@ -51,9 +50,10 @@ def _workload(deployment: Deployment, plain: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _pool(pool: BuiltPool) -> dict[str, Any]:
-    plain = pool.spec.model_dump(mode="json", exclude_none=True)
-    plain["engine"] = pool.engine.as_mapping()
-    plain["max_model_len"] = pool.limit.tokens
-    plain["gpu_memory_utilization"] = pool.engine.gpu_memory_utilization
-    return plain
+def _filled_in(pool: BuiltPool) -> dict[str, Any]:
+    """Return what the engine version and the memory decided for a pool."""
+    return {
+        "engine": pool.engine.as_mapping(),
+        "max_model_len": pool.limit.tokens,
+        "gpu_memory_utilization": pool.engine.gpu_memory_utilization,
+    }

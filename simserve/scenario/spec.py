@@ -71,6 +71,10 @@ class RouterSpec(_Part):
         own = {key: item for key, item in value.items() if key == "kind"}
         return {**own, "options": {k: v for k, v in value.items() if k != "kind"}}
 
+    def as_mapping(self) -> dict[str, Any]:
+        """Return what was written, as one mapping."""
+        return {"kind": self.kind, **self.options}
+
 
 class ClosedLoopSpec(_Part):
     """Send the next request when one ends, instead of at the recorded time."""
@@ -207,3 +211,12 @@ class Scenario(_Part):
         if twice:
             raise ValueError(f"pools: two pools are named {twice[0]!r}; names must differ")
         return self
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the scenario as a file writes it."""
+        plain = self.model_dump(mode="json", exclude_none=True)
+        plain["engine"] = self.engine.as_mapping()
+        plain["router"] = self.router.as_mapping()
+        for pool, spec in zip(plain["pools"], self.pools, strict=True):
+            pool["engine"] = spec.engine.as_mapping()
+        return plain

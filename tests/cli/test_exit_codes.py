@@ -1,0 +1,102 @@
+"""Exit codes: 0 done, 1 ours is broken, 2 the input is wrong, 3 done but there is something to know."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+
+
+def one_line(stderr: str) -> str:
+    lines = stderr.splitlines()
+    assert len(lines) == 1, stderr
+    return lines[0]
+
+
+def test_nothing_completed_is_3(small: Path, simserve: Call) -> None:
+    done = simserve("run", small, "--set", "pools.0.max_model_len=200")  # every prompt has 300 tokens
+    assert done.exit_code == 3
+    line = one_line(done.stderr)
+    assert "nothing completed: 40 requests" in line
+    assert Path("reports/small-run-1-gpu/report.html").is_file()
+
+
+def test_an_overloaded_system_is_3(small: Path, simserve: Call) -> None:
+    overload = ["--set", "workload.synthetic.arrivals.rate_per_s=200", "--set", "engine.max_num_seqs=2"]
+    done = simserve("run", small, *overload, "--set", "workload.synthetic.requests=400")
+    assert done.exit_code == 3
+    assert "unstable" in one_line(done.stderr)
+
+
+def test_a_missed_slo_is_3_only_when_asked(small: Path, simserve: Call) -> None:
+    strict = ["--set", "slo.ttft_ms=0.5", "--force"]
+    assert simserve("run", small, *strict).exit_code == 0
+    done = simserve("run", small, *strict, "--fail-on-slo")
+    assert done.exit_code == 3
+    assert "SLO missed: 0.00%" in one_line(done.stderr)
+    assert simserve("run", small, "--fail-on-slo", "--force").exit_code == 0
+
+
+def test_fail_on_slo_without_a_slo_is_2(small: Path, simserve: Call) -> None:
+    done = simserve("run", small, "--fail-on-slo", "--set", "slo=null")
+    assert done.exit_code == 2
+    assert "slo" in one_line(done.stderr)
+    assert not Path("reports").exists()
+
+
+BROKEN_POLICY = """
+from simserve.policy.base import PolicyParams
+
+class Broken:
+    Params = PolicyParams
+    running = waiting = kv_used_blocks = 0
+
+    def __init__(self, params, **settings):
+        pass
+
+    def add(self, request):
+        raise RuntimeError("a bug of ours")
+
+    next_batch = update = add
+"""
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_our_own_fault_is_1(small: Path, process: Call, debug: bool) -> None:
+    (small.parent / "broken.py").write_text(BROKEN_POLICY)
+    args = [*(["--debug"] if debug else []), "run", small.name, "--set", "engine={policy: 'broken:Broken'}"]
+    run = process(*args)
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert "a bug of ours" in stderr
+    assert ("Traceback" in stderr) is debug
+    if not debug:
+        assert "RuntimeError" in one_line(stderr)
+    assert not (small.parent / "reports").exists()
+
+
+def test_ctrl_c_is_130_and_leaves_nothing(small: Path, process: Call) -> None:
+    long = ["--set", "workload.synthetic.requests=1000000", "--set", "fast_forward=false"]
+    run = process("run", small.name, *long)
+    time.sleep(3)
+    assert run.poll() is None
+    run.send_signal(signal.SIGINT)
+    stdout, stderr = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert "interrupted" in one_line(stderr)
+    assert stdout == ""
+    assert not (small.parent / "reports").exists()
+
+
+def test_a_process_of_its_own_runs_without_a_terminal(small: Path, process: Call) -> None:
+    run = process("run", small.name)
+    stdout, stderr = run.communicate(timeout=60)
+    assert run.returncode == 0
+    assert "40 of 40 requests completed" in stdout
+    assert stderr == ""  # no progress bar where nobody looks

@@ -1,0 +1,49 @@
+"""Help, version and schema: quick, complete, and without the heavy libraries."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import simserve as package
+
+Call = Callable[..., Any]
+
+
+def test_help_names_every_command_and_exit_code(simserve: Call) -> None:
+    done = simserve("--help")
+    assert done.exit_code == 0
+    for word in ("run", "report", "schema", "trace", "models", "gpus", "profile", "Exit codes", "130"):
+        assert word in done.stdout
+
+
+def test_run_help_has_examples(simserve: Call) -> None:
+    done = simserve("run", "--help")
+    assert "simserve run scenarios/demo.yaml" in done.stdout
+    assert "Exit codes" in done.stdout
+
+
+def test_version(simserve: Call) -> None:
+    assert simserve("--version").stdout == f"simserve {package.__version__}\n"
+
+
+def test_importing_the_command_line_is_cheap() -> None:
+    code = "import sys, simserve.cli; print(*sorted(sys.modules))"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    heavy = {"pandas", "numpy", "plotly", "simpy", "pyarrow", "pydantic", "jinja2", "scipy"}
+    assert heavy & set(modules.split()) == set()
+
+
+def test_schema_describes_every_key(simserve: Call) -> None:
+    done = simserve("schema")
+    schema = json.loads(done.stdout)
+    top = schema["properties"]
+    for key in ("name", "model", "engine", "workload", "pools", "router", "slo", "seed", "profiles"):
+        assert key in top
+    engine = schema["$defs"]["EngineSpec"]["anyOf"][1]["properties"]
+    assert engine["max_num_batched_tokens"]["description"]
+    assert "vllm-0.33" in engine["preset"]["examples"]
+    assert schema["$defs"]["PoolSpec"]["properties"]["tp"]["description"]

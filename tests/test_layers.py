@@ -1,0 +1,105 @@
+"""A layer imports only from layers to its left, and a heavy library has one home."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "simserve"
+
+BASE = {"core", "units", "errors", "registry", "paths", "__init__"}
+ORDER = [
+    BASE,
+    {"model", "hardware"},
+    {"latency", "kv"},
+    {"policy", "router"},
+    {"engine"},
+    {"scenario"},
+    {"cli", "__main__"},
+]
+SIDE = {
+    "workload": BASE,
+    "metrics": BASE,
+    "report": BASE | {"metrics"},
+}
+"""Layers beside the line, and what they may know."""
+FROM_SCENARIO_ON = set(SIDE)
+"""What the wiring and the command line may know beside the layers to their left."""
+TOOLS = {"profiler", "validate"}
+"""Programs of their own that look at everything; nobody but the command line knows them."""
+
+HOMES = {"simpy": {"engine"}, "plotly": {"report"}, "torch": {"profiler"}, "typer": {"cli"}}
+
+
+def layer_of(path: Path, root: Path) -> str:
+    return path.relative_to(root).parts[0].removesuffix(".py")
+
+
+def allowed_for(layer: str) -> set[str]:
+    if layer in SIDE:
+        return SIDE[layer] | {layer}
+    if layer in TOOLS:
+        return {name for names in ORDER[:-1] for name in names} | set(SIDE) | {layer}
+    rank = next(i for i, names in enumerate(ORDER) if layer in names)
+    allowed = {name for names in ORDER[: rank + 1] for name in names}
+    if rank >= ORDER.index({"scenario"}):
+        allowed |= FROM_SCENARIO_ON
+    if "cli" in ORDER[rank]:
+        allowed |= TOOLS
+    return allowed
+
+
+def imported_modules(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            if node.module == "simserve":
+                yield from (f"simserve.{alias.name}" for alias in node.names if alias.name[0] != "_")
+
+
+def violations(root: Path) -> list[str]:
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        layer = layer_of(path, root)
+        for module in imported_modules(path.read_text(encoding="utf-8")):
+            top, *rest = module.split(".")
+            if top == "simserve" and rest and rest[0] not in allowed_for(layer):
+                found.append(f"{path.relative_to(root)}: {layer} imports {module}")
+            if top in HOMES and layer not in HOMES[top]:
+                found.append(f"{path.relative_to(root)}: {module} belongs in {', '.join(HOMES[top])}")
+    return found
+
+
+def test_every_module_has_a_layer() -> None:
+    known = {name for names in ORDER for name in names} | set(SIDE) | TOOLS
+    assert {layer_of(path, PACKAGE) for path in PACKAGE.rglob("*.py")} <= known
+
+
+def test_no_layer_looks_right() -> None:
+    assert violations(PACKAGE) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("policy/fault.py", "from simserve.engine import simulate"),
+        ("core/fault.py", "from simserve.model.spec import ModelSpec"),
+        ("latency/fault.py", "def late():\n    from simserve.policy.base import POLICIES"),
+        ("metrics/fault.py", "from simserve.latency import PROVENANCE"),
+        ("report/fault.py", "from simserve.scenario import build"),
+        ("engine/fault.py", "from simserve import metrics"),
+        ("policy/fault.py", "import simpy"),
+        ("engine/fault.py", "import plotly.graph_objects as go"),
+        ("latency/fault.py", "import torch"),
+    ],
+)
+def test_a_planted_fault_is_caught(tmp_path: Path, file: str, line: str) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.write_text(line)
+    assert len(violations(tmp_path)) == 1
