@@ -48,6 +48,15 @@ class Admission:
         """Tokens of memory that are neither taken nor promised."""
         return self._pool.room - self._promised
 
+    def promised_to(self, sequence: Sequence) -> float:
+        """Return the tokens reserved for the output of a running request."""
+        left = sequence.request.max_tokens - self._running.outputs(sequence)
+        return min(left, CLIP_MAX_NEW_TOKENS) * self._ratio
+
+    def take_back(self, sequence: Sequence) -> None:
+        """Give up what was reserved for a running request."""
+        self._promised -= self.promised_to(sequence)
+
     def go_on(self, sequence: Sequence) -> None:
         """Take the prompt in progress on; it always gets a place."""
         limit = sequence.extend if self._chunk_left is None else min(self._chunk_left, int(self.total_left))

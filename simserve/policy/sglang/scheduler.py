@@ -171,7 +171,7 @@ class SglangPolicy:
         for sequence in self.queue:
             if len(admission.admitted) >= self._places():
                 self.full = True
-            if self.full:
+            if self.full and not (self._preempts and self._make_place(sequence, admission)):
                 break
             node, sequence.prefix = self.pool.lookup(sequence.runs(), sequence.known - 1)
             sequence.extend = sequence.known - sequence.prefix
@@ -182,11 +182,41 @@ class SglangPolicy:
                 break
         return admission
 
+    def _make_place(self, newcomer: Sequence, admission: Admission) -> bool:
+        """Send less urgent running requests back to the queue for `newcomer`; return whether that helps."""
+        wanted = newcomer.extend + newcomer.outputs_left - admission.total_left
+        victims: list[Sequence] = []
+        for sequence in sorted(self.batch, key=lambda s: (self._order.urgency(s), -s.rank)):
+            lead = self._order.urgency(newcomer) - self._order.urgency(sequence)
+            if lead <= self.params.priority_scheduling_preemption_threshold:
+                break
+            victims.append(sequence)
+            wanted -= admission.promised_to(sequence)
+            if wanted <= 0:
+                break
+        if not victims or wanted > 0:
+            return False
+        for victim in victims:
+            admission.take_back(victim)
+            self._release(victim, len(self.batch) - 1)
+        admission.preempted += victims
+        return True
+
+    def _release(self, victim: Sequence, remaining: int) -> None:
+        """Take a running request out of the batch, uncached, and make room for the `remaining` ones."""
+        self.batch.remove(victim)
+        victim.request.known = victim.known
+        self.pool.drop(victim.kv)
+        self.pool.make_room(remaining * RETRACT_DECODE_STEPS)
+
     def _prefill_batch(self, step: Step, admission: Admission) -> Batch:
         step.prefill = admission.admitted
         new = [s for s in admission.admitted if s is not self.chunked]
         taken = {s.request.id for s in new}
         self.queue = [s for s in self.queue if s.request.id not in taken]
+        step.preempted = admission.preempted
+        for victim in step.preempted:
+            self._enqueue(victim)
         self.chunked = step.chunked = admission.chunked
         need = sum(self.pool.need(s.kv, s.prefix + s.extend) for s in step.prefill)
         self._take(need)
@@ -197,7 +227,7 @@ class SglangPolicy:
                 Chunk(sequence.request, sequence.extend, sequence.prefix, sequence is not step.chunked)
             )
         decodes, context = self._mix(step)
-        return Batch(decodes, context, chunks, [s.request for s in new], [], [])
+        return Batch(decodes, context, chunks, [s.request for s in new], [s.request for s in step.preempted], [])
 
     def _mix(self, step: Step) -> tuple[int, int]:
         if not self.params.enable_mixed_chunk:
@@ -233,9 +263,7 @@ class SglangPolicy:
         )
         while len(order) > 1 and (not step.retracted or not self.pool.make_room(self.batch.decode_need())):
             victim = order.pop()
-            self.batch.remove(victim)
-            self.pool.drop(victim.kv)
-            self.pool.make_room(len(order) * RETRACT_DECODE_STEPS)
+            self._release(victim, len(order))
             step.retracted.append(victim)
         if not self.pool.make_room(self.batch.decode_need()):
             raise InvariantError(f"request {order[0].request.id} alone does not fit in the KV pool")
@@ -244,7 +272,6 @@ class SglangPolicy:
             sum(self.batch.outputs(s) for s in order), sum(s.request.max_tokens for s in order), len(order)
         )
         for victim in step.retracted:
-            victim.request.known = victim.known
             self._enqueue(victim)
 
     # -- results ---------------------------------------------------------------------------------------
@@ -303,6 +330,7 @@ class SglangPolicy:
 
     def _cache(self, sequence: Sequence, tokens: int) -> None:
         self.pool.cache_prompt(sequence.kv, sequence.runs(), tokens, sequence.request.priority)
+        if tokens > sequence.request.prompt_tokens: self.pool.tree.match(sequence.runs(), sequence.request.prompt_tokens)
 
     def _take(self, tokens: int) -> None:
         if not self.pool.make_room(tokens):
