@@ -56,7 +56,9 @@ class Bursts(Part):
     burst_rate_per_s: float = Field(gt=0, description="Arrivals per second in bursts.")
     mean_on_s: float = Field(gt=0, description="Mean length of a burst.")
     mean_off_s: float = Field(gt=0, description="Mean length of a quiet spell.")
-    cv: float = Field(1.0, gt=0, description="Coefficient of variation of the gaps at a constant rate.")
+    cv: float = Field(
+        default=1.0, gt=0, description="Coefficient of variation of the gaps at a constant rate."
+    )
 
     @model_validator(mode="after")
     def _burst_is_faster(self) -> Bursts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simserve.core import Trace
 from simserve.errors import ScenarioError
@@ -57,7 +58,11 @@ def draw_blocks(
 def _revisit(
     revisits: Revisits, trace: Trace, ids: Int64, offsets: Int64, size: int, rng: np.random.Generator
 ) -> tuple[str, ...]:
-    """Let a share of the rows begin with the blocks of an earlier row (changes `ids`); return a note."""
+    """Let a share of the rows begin with the blocks of an earlier row (changes `ids`); return a note.
+
+    A row is continued at most once, as a conversation is: so the drawn age is the time since the content
+    was last used, which is what decides whether a cache still holds it.
+    """
     n = len(trace)
     chosen = np.flatnonzero(rng.random(n) < revisits.share)
     fraction = revisits.fraction.draw(rng, len(chosen), floor=0)
@@ -68,20 +73,26 @@ def _revisit(
     wanted = np.rint(fraction * trace.prompt_tokens[chosen] / size).astype(np.int64)
     wanted = np.minimum(wanted, full[chosen])
     around = np.searchsorted(trace.arrival_ns, trace.arrival_ns[chosen] - age_ns)
+    free = np.ones(n, dtype=bool)
     missed = 0
     for row, blocks, near in zip(chosen.tolist(), wanted.tolist(), around.tolist(), strict=True):
-        earlier = _nearest_long(full, blocks, min(near, row - 1), row)
+        earlier = _nearest_long(full, free, blocks, min(near, row - 1), row)
         if earlier < 0:
             missed += 1
-        elif blocks:
-            ids[offsets[row] : offsets[row] + blocks] = ids[offsets[earlier] : offsets[earlier] + blocks]
+            continue
+        free[earlier] = False
+        ids[offsets[row] : offsets[row] + blocks] = ids[offsets[earlier] : offsets[earlier] + blocks]
     return (f"{len(chosen) - missed:,} prompts begin like an earlier one; {missed:,} found none long enough",)
 
 
-def _nearest_long(full: Int64, blocks: int, near: int, row: int) -> int:
-    """Return the row before `row`, nearest to `near`, that has `blocks` full blocks; -1 if there is none."""
+def _nearest_long(full: Int64, free: NDArray[np.bool_], blocks: int, near: int, row: int) -> int:
+    """Return the row that is free and has `blocks` full blocks: the last up to `near`, else the next one.
+
+    -1 if there is none before `row`.
+    """
     low, high = max(0, near - _LOOK_AROUND), min(row, near + _LOOK_AROUND)
-    if low >= high:
+    fit = np.flatnonzero((full[low:high] >= blocks) & free[low:high]) + low
+    if not len(fit):
         return -1
-    fit = np.flatnonzero(full[low:high] >= blocks) + low
-    return int(fit[np.argmin(np.abs(fit - near))]) if len(fit) else -1
+    older = int(np.searchsorted(fit, near, side="right"))
+    return int(fit[older - 1] if older else fit[0])

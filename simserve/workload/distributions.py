@@ -27,8 +27,8 @@ class Part(BaseModel):
 
 
 class _Bounded(Part):
-    min: float | None = Field(None, description="Draws below are drawn again.")
-    max: float | None = Field(None, description="Draws above are drawn again.")
+    min: float | None = Field(default=None, description="Draws below are drawn again.")
+    max: float | None = Field(default=None, description="Draws above are drawn again.")
 
     @model_validator(mode="after")
     def _ordered(self) -> _Bounded:
@@ -90,8 +90,8 @@ class Lognormal(_Bounded):
 
     kind: Literal["lognormal"]
     p50: float = Field(gt=0, description="Median.")
-    p90: float | None = Field(None, gt=0, description="90th percentile.")
-    mean: float | None = Field(None, gt=0, description="Mean.")
+    p90: float | None = Field(default=None, gt=0, description="90th percentile.")
+    mean: float | None = Field(default=None, gt=0, description="Mean.")
 
     @model_validator(mode="after")
     def _two_figures(self) -> Lognormal:

@@ -19,22 +19,26 @@ class Sessions(Part):
         "the starts of two turns."
     )
     history: Literal["keep", "none"] = Field(
-        "keep",
+        default="keep",
         description="keep: a turn's prompt begins with all earlier prompts and answers of its session.",
     )
     loop: Literal["closed", "open"] = Field(
-        "closed",
+        default="closed",
         description="closed: a turn waits for the answer before it; open: its time is fixed in advance.",
     )
     max_context_tokens: int | None = Field(
-        None, gt=0, description="A session ends before a turn whose prompt and answer would exceed this."
+        default=None,
+        gt=0,
+        description="A session ends before a turn whose prompt and answer would exceed this.",
     )
 
 
 class PrefixGroup(Part):
     """Requests (or sessions) that begin with the same tokens, such as a system prompt."""
 
-    weight: float = Field(1.0, gt=0, description="Share of the requests, relative to the other groups.")
+    weight: float = Field(
+        default=1.0, gt=0, description="Share of the requests, relative to the other groups."
+    )
     tokens: int = Field(ge=0, description="Length of the common beginning; 0 for none.")
 
 
@@ -43,7 +47,7 @@ class SharedPrefixes(Part):
 
     groups: tuple[PrefixGroup, ...] = Field(min_length=1, description="The groups.")
     counted: Literal["added", "within"] = Field(
-        "added",
+        default="added",
         description="added: a group's tokens come on top of prompt_tokens; within: part of it.",
     )
 
@@ -61,9 +65,11 @@ class Revisits(Part):
 class SyntheticSpec(Part):
     """A generated workload; each part draws from a random stream of its own."""
 
-    requests: int | None = Field(None, gt=0, description="Number of requests (turns of sessions included).")
+    requests: int | None = Field(
+        default=None, gt=0, description="Number of requests (turns of sessions included)."
+    )
     duration_s: float | None = Field(
-        None, gt=0, description="Instead of requests: arrivals during this time."
+        default=None, gt=0, description="Instead of requests: arrivals during this time."
     )
     arrivals: Arrivals = Field(description="When requests, or sessions, arrive.")
     prompt_tokens: Distribution = Field(
@@ -71,12 +77,15 @@ class SyntheticSpec(Part):
     )
     output_tokens: Distribution = Field(description="Output length (rounded, at least 1).")
     sessions: Sessions | None = Field(
-        None, description="Turns of conversations; default: independent requests."
+        default=None, description="Turns of conversations; default: independent requests."
     )
-    shared_prefixes: SharedPrefixes | None = Field(None, description="System prompts that requests share.")
-    revisits: Revisits | None = Field(None, description="Requests that begin like earlier ones.")
+    shared_prefixes: SharedPrefixes | None = Field(
+        default=None, description="System prompts that requests share."
+    )
+    revisits: Revisits | None = Field(default=None, description="Requests that begin like earlier ones.")
     block_tokens: Annotated[int, Field(gt=0)] = Field(
-        16, description="Tokens per content id; ids are made if sessions keep history or content is shared."
+        default=16,
+        description="Tokens per content id; ids are made if sessions keep history or content is shared.",
     )
 
     @model_validator(mode="after")

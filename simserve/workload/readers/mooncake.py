@@ -29,17 +29,21 @@ IDS = "hash_ids"
 class MooncakeOptions(ReaderOptions):
     """What the file itself does not say."""
 
-    unit: Literal["ms", "s"] = Field("ms", description="Unit of timestamp and delay; guidellm writes s.")
+    unit: Literal["ms", "s"] = Field(
+        default="ms", description="Unit of timestamp and delay; guidellm writes s."
+    )
     block_tokens: int | None = Field(
-        None, gt=0, description="Tokens per hash id; by default 512, or what every row of the file agrees on."
+        default=None,
+        gt=0,
+        description="Tokens per hash id; by default 512, or what every row of the file agrees on.",
     )
     tolerant: bool = Field(
-        False,
+        default=False,
         description="Accept hash_ids that disagree with the lengths: surplus ids are cut, missing ones count "
         "as content that nobody shares. Both are counted.",
     )
     turns: Literal["new", "whole"] = Field(
-        "new",
+        default="new",
         description="What a later turn's input_length holds: its new tokens (AIPerf) or the whole prompt.",
     )
 

@@ -30,14 +30,18 @@ class VidurOptions(ReaderOptions):
     """What the file itself does not say."""
 
     arrivals: Arrivals | None = Field(
-        None,
+        default=None,
         description="Generated arrivals for a file of lengths only, e.g. {kind: poisson, rate_per_s: 2}.",
     )
-    seed: int = Field(0, ge=0, description="Seed of the generated arrivals.")
+    seed: int = Field(default=0, ge=0, description="Seed of the generated arrivals.")
     block_tokens: int | None = Field(
-        None, gt=0, description="Tokens per block_hash_id; by default 16, or what every row agrees on."
+        default=None,
+        gt=0,
+        description="Tokens per block_hash_id; by default 16, or what every row agrees on.",
     )
-    tolerant: bool = Field(False, description="Accept ids that disagree with the lengths, and count them.")
+    tolerant: bool = Field(
+        default=False, description="Accept ids that disagree with the lengths, and count them."
+    )
 
 
 @READERS.register("vidur")
