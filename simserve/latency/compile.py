@@ -47,7 +47,8 @@ def compile_step_latency(
     for name, dtype in (("weights_dtype", weights_dtype), ("kv_dtype", kv_dtype)):
         if dtype not in BYTES:
             raise ScenarioError(f"{name}: unknown dtype {dtype!r}; known: {', '.join(BYTES)}")
-    machine = Machine(gpu.name, peaks_of(gpu), profiles or shipped_profiles(), analytic == "allow")
+    store = profiles or shipped_profiles()
+    machine = Machine(gpu.name, peaks_of(gpu), store, analytic == "allow", gpu.sm_arch)
     setting = Setting(machine, spec.hidden_size, parallelism, weights_dtype, kv_dtype)
     handed_over = 2 * spec.hidden_size * BYTES[setting.activation_dtype]
     start_us = hop_us(machine, 0)

@@ -1,22 +1,25 @@
 """The roofline-ratio grid: kernel latencies between measured points.
 
 Not the time is interpolated but the efficiency, roofline time / measured time, whose logarithm is linear
-between grid points in log2 coordinates. A measured point returns its measured time. Holes of the grid are
-filled along the sweep axis (then along the others): linear between measured points, constant beyond them.
-Outside the grid: above, the efficiency of the edge is kept, so time grows as the roofline does; below, the
-time of the edge is kept, because a kernel does not get faster than its launch.
+between grid points in log2 coordinates. The roofline includes the shortest time in the table, which
+stands for the launch. A measured point returns its measured time; holes are filled (see `holes`). Outside
+the grid: above, the efficiency of the edge is kept, so time grows as the roofline does; below, the time
+of the edge is kept, because a kernel does not get faster than its launch.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from copy import copy
 from itertools import product
 from math import exp2, log2
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from simserve.latency.holes import fill_holes
 
 Float64 = NDArray[np.float64]
 Tags = NDArray[np.uint8]
@@ -32,18 +35,22 @@ class Grid:
     """Latencies over one to four numeric axes; the last axis is the one that the measurement swept."""
 
     def __init__(self, columns: Sequence[Float64], latency_us: Float64, roofline: Roofline) -> None:
-        """`columns` are the coordinates of each measured row, float64[rows] per axis; all positive."""
+        """`columns` are the coordinates of each measured row, float64[rows] per axis; all positive.
+
+        `roofline` gives the work at peak rates, without any launch, in microseconds.
+        """
         self.axes = [np.unique(column) for column in columns]
-        self.roofline = roofline
+        launch_us = self.launch_us = float(latency_us.min())
+        self.roofline: Roofline = lambda *coordinates: launch_us + roofline(*coordinates)
         shape = tuple(len(axis) for axis in self.axes)
         cell = tuple(np.searchsorted(axis, column) for axis, column in zip(self.axes, columns, strict=True))
         self.known = np.zeros(shape, bool)
         self.known[cell] = True
         self._log_efficiency = np.full(shape, np.nan)
-        self._log_efficiency[cell] = np.log2(roofline(*columns) / latency_us)
-        fill_holes(self._log_efficiency)
-        self._blended = False
-        """True if the values are already blends of measured ones, so that no point is measured itself."""
+        self._log_efficiency[cell] = np.log2(self.roofline(*columns) / latency_us)
+        fill_holes(self._log_efficiency, [np.log2(axis) for axis in self.axes])
+        self.trust = MEASURED
+        """Best provenance that a prediction can have."""
         self._prepare()
 
     def _prepare(self) -> None:
@@ -59,8 +66,7 @@ class Grid:
 
     def fixed(self, *leading: float) -> Grid:
         """Return the grid with its first axes fixed at these values, so that fewer remain."""
-        rest = object.__new__(Grid)
-        rest._blended = self._blended
+        rest = copy(self)
         values, known = self._log_efficiency, self.known
         clamped = []
         for axis, log_axis, value in zip(self.axes, self._lists, leading, strict=False):
@@ -71,7 +77,7 @@ class Grid:
                     values[low] + weight * (values[low + 1] - values[low]),
                     known[low] & known[low + 1],
                 )
-                rest._blended = True
+                rest.trust = max(rest.trust, INTERPOLATED)
             else:
                 values, known = values[low], known[low] & (value == axis[low])
         rest.axes = self.axes[len(leading) :]
@@ -82,6 +88,14 @@ class Grid:
         rest._prepare()
         return rest
 
+    def scaled(self, factor: float) -> Grid:
+        """Return the grid of a kernel with `factor` times the work and the same launch and efficiency."""
+        other = copy(self)
+        roofline, launch_us = self.roofline, self.launch_us
+        other.roofline = lambda *coordinates: launch_us + factor * (roofline(*coordinates) - launch_us)
+        other.trust = max(other.trust, EXTRAPOLATED)
+        return other
+
     def at(self, *coordinates: ArrayLike) -> Float64:
         """Return microseconds at `coordinates` (one array or number per axis, broadcast together)."""
         return self._evaluate(coordinates)[0]
@@ -90,12 +104,12 @@ class Grid:
         """Return microseconds and where each comes from (uint8: MEASURED, INTERPOLATED, EXTRAPOLATED)."""
         time_us, corners, inside = self._evaluate(coordinates)
         known: Any = inside
-        blended: Any = float(self._blended)
+        blended: Any = 0.0
         for index, weight in corners:
             known = known & (self._flat_known[index] | (weight == 0.0))
             blended = blended + weight * (1.0 - weight)
         tags = np.where(known, np.where(blended == 0.0, MEASURED, INTERPOLATED), EXTRAPOLATED)
-        return time_us, np.broadcast_to(tags, time_us.shape).astype(np.uint8)
+        return time_us, np.broadcast_to(np.maximum(tags, self.trust), time_us.shape).astype(np.uint8)
 
     def at_one(self, *coordinates: float) -> float:
         """Return microseconds at one point: as `at`, in plain Python, which is faster for a single point."""
@@ -159,23 +173,3 @@ def _bracket(log_axis: list[float], x: float) -> tuple[int, float]:
         return len(log_axis) - 1, 0.0
     low = bisect_right(log_axis, x) - 1
     return low, (x - log_axis[low]) / (log_axis[low + 1] - log_axis[low])
-
-
-def fill_holes(values: Float64) -> None:
-    """Fill NaN in place: linear between known values of a line of the last axis, constant beyond them.
-
-    Lines without any known value are filled along the axis before, and so on.
-    """
-    for axis in reversed(range(values.ndim)):
-        lines = np.moveaxis(values, axis, -1)
-        filled = [_fill_line(line) for line in lines.reshape(-1, values.shape[axis])]
-        lines[...] = np.stack(filled).reshape(lines.shape)
-        if not np.isnan(values).any():
-            return
-
-
-def _fill_line(line: Float64) -> Float64:
-    known = np.flatnonzero(~np.isnan(line))
-    if len(known) in (0, len(line)):
-        return line
-    return np.interp(np.arange(len(line)), known, line[known])

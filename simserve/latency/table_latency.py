@@ -30,11 +30,13 @@ FIRST_SEQUENCES = 512
 class _Page:
     """Decode attention of n sequences at PAGE consecutive mean contexts."""
 
-    __slots__ = ("attention_ns", "tags")
+    __slots__ = ("attention_ns", "least_ns", "tags")
 
-    def __init__(self, attention_ns: Int64, tags: NDArray[np.uint8]) -> None:
+    def __init__(self, attention_ns: Int64, tags: NDArray[np.uint8], least_ns: Int64 | None = None) -> None:
         self.attention_ns = array("q", attention_ns.tobytes())
         self.tags = tags.tobytes()
+        self.least_ns = None if least_ns is None else array("q", least_ns.tobytes())
+        """Beside prompt chunks: the least that attention takes altogether."""
 
 
 class TableLatency:
@@ -58,6 +60,9 @@ class TableLatency:
         self._tokens = CountedTimes(plan.per_token, FIRST_TOKENS)
         self._sequences = CountedTimes(plan.per_sequence, FIRST_SEQUENCES)
         self._pages: dict[tuple[int, int], _Page] = {}
+        self._mixed_pages: dict[tuple[int, int], _Page] = {}
+        self._mixes = any(layers.prefill.decode_beside(1, np.ones(1)) for layers in plan.attention)
+        """True if decoding sequences cost something else beside prompt chunks than alone."""
         self._chunks: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._set_overhead(overhead)
         self.forget()
@@ -96,8 +101,13 @@ class TableLatency:
         if decodes:
             page_number, place = divmod(decode_context // decodes, PAGE)
             key = (decodes, page_number)
-            page = self._pages.get(key) or self._price_page(key)
-            decode_ns = page.attention_ns[place]
+            if batch and self._mixes:
+                page = self._mixed_pages.get(key) or self._price_mixed_page(key)
+                assert page.least_ns is not None
+                decode_ns = max(page.attention_ns[place], page.least_ns[place] - attention_ns)
+            else:
+                page = self._pages.get(key) or self._price_page(key)
+                decode_ns = page.attention_ns[place]
             attention_ns += decode_ns
             booked[page.tags[place]] += decode_ns
 
@@ -170,16 +180,28 @@ class TableLatency:
 
     def _price_page(self, key: tuple[int, int]) -> _Page:
         sequences, page = key
-        context = np.arange(page * PAGE, (page + 1) * PAGE, dtype=np.float64)
-        if page == 0:
-            context[0] = 1.0
+        context = _contexts(page)
         total_us: Float64 = np.zeros(PAGE)
         tags = np.zeros(PAGE, np.uint8)
         for layers in self.plan.attention:
             cost = layers.decode.cost(sequences, context)
             total_us += cost.us * layers.times
             np.maximum(tags, cost.tags, out=tags)
-        made = self._pages[key] = _Page(np.rint(total_us * 1000).astype(np.int64), tags)
+        made = self._pages[key] = _Page(_to_ns(total_us), tags)
+        return made
+
+    def _price_mixed_page(self, key: tuple[int, int]) -> _Page:
+        sequences, page = key
+        context = _contexts(page)
+        total_us, least_us = np.zeros(PAGE), np.zeros(PAGE)
+        tags = np.zeros(PAGE, np.uint8)
+        for layers in self.plan.attention:
+            beside = layers.prefill.decode_beside(sequences, context)
+            cost, least = beside or (layers.decode.cost(sequences, context), 0.0)
+            total_us += cost.us * layers.times
+            least_us += least * layers.times
+            np.maximum(tags, cost.tags, out=tags)
+        made = self._mixed_pages[key] = _Page(_to_ns(total_us), tags, _to_ns(least_us))
         return made
 
     def _price_chunk(self, key: tuple[int, int, int]) -> tuple[int, int]:
@@ -190,3 +212,12 @@ class TableLatency:
             worst = max(worst, tag)
         made = self._chunks[key] = (round(total_us * 1000), worst)
         return made
+
+
+def _contexts(page: int) -> Float64:
+    context = np.arange(page * PAGE, (page + 1) * PAGE, dtype=np.float64)
+    return np.maximum(context, 1.0)
+
+
+def _to_ns(us: Float64) -> Int64:
+    return np.rint(us * 1000).astype(np.int64)

@@ -27,10 +27,10 @@ def test_measured_points_return_the_measured_time():
     assert (tags == MEASURED).all()
 
 
-def test_a_power_law_is_interpolated_exactly_where_the_roofline_is_one_too():
-    x = np.array([1.0, 4, 16])
-    power = Grid([x], 3 * x**0.5, lambda x: x)
-    assert power.at(2.0) == pytest.approx(3 * 2**0.5)
+def test_between_points_the_efficiency_is_the_geometric_mean():
+    """Launch 1 us (the shortest time) + work: rooflines 2, 3, 5; efficiencies 2/1, 5/10; their mean is 1."""
+    one = Grid([np.array([1.0, 4])], np.array([1.0, 10]), lambda x: x)
+    assert one.at(2.0) == pytest.approx(3.0)
 
 
 def test_tags_say_interpolated_between_points_and_extrapolated_in_holes_and_outside():
@@ -42,15 +42,15 @@ def test_tags_say_interpolated_between_points_and_extrapolated_in_holes_and_outs
 
 def test_above_the_grid_time_grows_as_the_roofline_and_below_it_stays():
     one = Grid([X[:5]], US[:5], lambda x: x)
-    assert one.at(32.0) == pytest.approx(40.0)
+    assert one.at(32.0) == pytest.approx(20.0 * (5 + 32) / (5 + 16))
     assert one.at(0.25) == pytest.approx(5.0)
 
 
 def test_a_hole_between_points_is_bridged():
-    x = np.array([1.0, 2, 4, 8])
-    holed = Grid([np.array([1.0, 1, 1, 1, 2, 2]), np.array([*x, 1, 8])], np.array([1.0, 2, 4, 8, 1, 8]),
-                 lambda y, x: x)  # fmt: skip
-    assert holed.at(2.0, 4.0) == pytest.approx(4.0)
+    """Every measured time is 1 + x, launch plus work, so that the bridged one must be too."""
+    y, x = np.array([1.0, 1, 1, 1, 2, 2]), np.array([1.0, 2, 4, 8, 1, 8])
+    holed = Grid([y, x], 2 + x - 1, lambda y, x: x - 1)
+    assert holed.at(2.0, 4.0) == pytest.approx(5.0)
     assert holed.tagged(2.0, 4.0)[1] == EXTRAPOLATED
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from simserve.errors import ScenarioError
 from simserve.latency.blocks.plan import AttentionLayers, Plan, Setting
 from simserve.latency.costs import LinearOp
-from simserve.latency.kernels.attention import DecodeAttention, Heads, PrefillAttention
+from simserve.latency.kernels.attention import DecodeAttention
 from simserve.latency.kernels.collective import all_reduce
 from simserve.latency.kernels.elementwise import elementwise
 from simserve.latency.kernels.gemm import gemm
+from simserve.latency.kernels.heads import Heads
+from simserve.latency.kernels.prefill import PrefillAttention
 from simserve.latency.roofline import BYTES
 from simserve.model.spec import GqaAttention
 

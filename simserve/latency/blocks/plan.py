@@ -26,6 +26,10 @@ class PrefillKernel(Protocol):
         """Return microseconds, and their provenance, of one of `batch` equal chunks computed together."""
         ...
 
+    def decode_beside(self, sequences: int, context: Float64) -> tuple[Cost, Float64] | None:
+        """Return what decodes add to a call with chunks, and the least us it takes; None: as alone, 0."""
+        ...
+
 
 class AttentionLayers(NamedTuple):
     """`times` layers with the same attention kernels."""

@@ -1,178 +1,86 @@
-"""Attention with a KV cache of heads (MHA, GQA, MQA), from the tables `attn_prefill` and `attn_decode`.
+"""Decode attention with a KV cache of heads (MHA, GQA, MQA), from the table `attn_decode`.
 
-Prefill on a cached prefix is in no table. Its rule: (query, key) pairs are paid at the price of the nearest
-measured shape, see `PrefillAttention`.
+One new token for each of n sequences of equal length. Fewer or more KV heads than measured are run as a
+smaller or larger batch (a kernel splits its work by sequence and KV head alike).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import sqrt
-
 import numpy as np
 
 from simserve.latency.costs import Cost, analytic
-from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, INTERPOLATED, MEASURED, Float64, Grid
+from simserve.latency.grid import Float64, Grid
+from simserve.latency.kernels.cold import not_faster_than, sustained_bytes_per_us
+from simserve.latency.kernels.heads import Heads, StandIn, measured_rows
 from simserve.latency.kernels.machine import Machine
-from simserve.latency.roofline import BYTES
-
-ATTENTION_LAUNCH_US = 5.0
-"""Added to the roofline before the ratio is taken; shapes the interpolation of small calls only."""
-
-
-@dataclass(frozen=True)
-class Heads:
-    """Shape of an attention call on one GPU."""
-
-    q_heads: int
-    kv_heads: int
-    head_dim: int
-    window: int
-    """Keys that a query sees at most; 0 = all."""
-    dtype: str
-    kv_dtype: str
 
 
 class DecodeAttention:
-    """One new token for each of n sequences."""
+    """Decode attention of one layer on one GPU."""
 
     def __init__(self, machine: Machine, heads: Heads) -> None:
-        """Find the table of these heads, or of the nearest number of query heads per KV head."""
+        """Find the rows that stand for these heads; see `measured_rows`."""
         self.machine = machine
         self.heads = heads
-        self.grid = _decode_grid(machine, heads)
-        if self.grid is None:
+        found = machine.cached(("attn_decode", heads), lambda: _decode_grid(machine, heads))
+        if found is None:
             machine.missing("attn_decode", f"decode attention of {heads}")
+        self._grid: Grid | None = found[0] if found else None
+        self._batch_factor: float = found[1] if found else 1.0
+        self.bytes_per_us: float = found[2] if found else machine.peaks.hbm_bytes_per_s / 1e6
+        """Bandwidth that large calls sustain."""
+        self._launch_us = float(self._grid.at(1.0, 1.0)) if self._grid else 0.0
 
-    def cost(self, sequences: int, context: Float64) -> Cost:
-        """Return the cost of `sequences` sequences that attend `context` tokens each."""
-        if self.heads.window:
-            context = np.minimum(context, float(self.heads.window))
-        if self.grid is None:
-            work = _decode_work(self.heads, float(sequences), context)
-            return analytic(self.machine.peaks.analytic_us(*work, self.heads.dtype))
-        return Cost(*self.grid.tagged(float(sequences), context))
+    def cost(self, sequences: float, context: Float64) -> Cost:
+        """Return the cost of `sequences` sequences that attend `context` tokens each (float64[n])."""
+        context = self._seen(context)
+        if self._grid is None:
+            return analytic(self.machine.peaks.analytic_us(*self._work(sequences, context), self.heads.dtype))
+        cost = Cost(*self._grid.tagged(sequences * self._batch_factor, context))
+        return not_faster_than(cost, self._floor_us(sequences, context))
 
-    def one_us(self, sequences: int, context: int) -> float:
-        """Return the time at one context, without its provenance."""
-        if self.grid is None:
-            return float(self.cost(sequences, np.array([float(context)])).us[0])
-        return self.grid.at_one(float(sequences), float(min(context, self.heads.window or context)))
+    def one_us(self, sequences: float, context: float) -> float:
+        """Return the time at one context, without its provenance: as `cost`, but faster for one point."""
+        context = float(self._seen(context))
+        if self._grid is None:
+            return self.machine.peaks.analytic_us(*self._work(sequences, context), self.heads.dtype)
+        us = self._grid.at_one(sequences * self._batch_factor, context)
+        return max(us, self._floor_us(sequences, context))
 
+    def _seen(self, context):
+        return np.minimum(context, float(self.heads.window)) if self.heads.window else context
 
-class PrefillAttention:
-    """New tokens of prompts, each possibly on top of cached tokens.
+    def _floor_us(self, sequences, context):
+        return self._launch_us + sequences * context * (self.heads.kv_bytes / self.bytes_per_us)
 
-    Without cached tokens: the table. With c cached and q new tokens: as many pairs q*c + q(q+1)/2 as a
-    prompt of L tokens has, L(L+1)/2, cost what that prompt costs, or what reading the context costs a
-    decode, if more.
-    """
-
-    def __init__(self, machine: Machine, heads: Heads, decode: DecodeAttention) -> None:
-        """`decode` is the same layer's decode kernel: the limit of one new token."""
-        self.machine = machine
-        self.heads = heads
-        self.decode = decode
-        self.grid = _prefill_grid(machine, heads)
-        if self.grid is None:
-            machine.missing("attn_prefill", f"prefill attention of {heads}")
-
-    def chunk_us(self, batch: int, new: int, cached: int) -> tuple[float, int]:
-        """Return microseconds, and their provenance, of one of `batch` equal chunks computed together."""
-        pairs = _causal_pairs(new, cached, self.heads.window)
-        if self.grid is None:
-            work = _prefill_work(self.heads, batch, new, new + cached, batch * pairs)
-            return float(self.machine.peaks.analytic_us(*work, self.heads.dtype)) / batch, ANALYTIC
-        if not cached:
-            us = self.grid.at_one(float(batch), float(new))
-            return us / batch, self._tag(batch, new)
-        length = (sqrt(8.0 * pairs + 1.0) - 1.0) / 2.0
-        us = self.grid.at_one(float(batch), length)
-        return max(us, self.decode.one_us(batch, cached + new)) / batch, EXTRAPOLATED
-
-    def _tag(self, batch: int, new: int) -> int:
-        assert self.grid is not None
-        batches, lengths = self.grid.axes
-        if new > lengths[-1] or batch > batches[-1]:
-            return EXTRAPOLATED
-        return MEASURED if new in lengths and batch in batches else INTERPOLATED
+    def _work(self, sequences, context):
+        """Return FLOPs and bytes."""
+        queries = self.heads.q_heads * self.heads.head_dim
+        pairs = sequences * context
+        return 4.0 * queries * pairs, pairs * self.heads.kv_bytes + sequences * 4.0 * queries
 
 
-def _causal_pairs(new: int, cached: int, window: int) -> float:
-    """Return the (query, key) pairs of `new` queries on `cached` tokens, at most `window` keys each."""
-    if not window or cached + new <= window:
-        return new * cached + new * (new + 1) / 2
-    growing = max(0, window - cached)
-    return growing * cached + growing * (growing + 1) / 2 + (new - growing) * window
+def _decode_grid(machine: Machine, wanted: Heads) -> tuple[Grid, float, float] | None:
+    """Return the grid over (batch, context), the batch that one sequence stands for, and the bandwidth."""
+    found: StandIn | None = measured_rows(machine, "attn_decode", wanted)
+    if found is None:
+        return None
+    rows, heads = found.rows, found.heads
 
-
-def _decode_work(heads: Heads, sequences: float, context: Float64) -> tuple[Float64, Float64]:
-    pairs = sequences * context
-    kv_bytes = 2.0 * heads.kv_heads * heads.head_dim * BYTES[heads.kv_dtype]
-    flops = 4.0 * heads.q_heads * heads.head_dim * pairs
-    return flops, pairs * kv_bytes + sequences * (4.0 * heads.q_heads * heads.head_dim)
-
-
-def _prefill_work(heads: Heads, batch: int, new: int, keys: int, pairs: float) -> tuple[float, float]:
-    flops = 4.0 * heads.q_heads * heads.head_dim * pairs
-    kv_bytes = 2.0 * heads.kv_heads * heads.head_dim * BYTES[heads.kv_dtype]
-    return flops, batch * (keys * kv_bytes + new * 4.0 * heads.q_heads * heads.head_dim)
-
-
-def _rows(machine: Machine, op: str, heads: Heads):
-    """Return the rows of these heads: the exact window if measured, else full attention."""
-    equal = {
-        "kv_dtype": heads.kv_dtype.replace("fp16", "bf16"),
-        "dtype": heads.dtype.replace("fp16", "bf16"),
-        "kv_heads": heads.kv_heads,
-        "head_dim": heads.head_dim,
-    }
-    rows = machine.rows(op, window=heads.window, **equal)
-    return rows if rows is not None or not heads.window else machine.rows(op, window=0, **equal)
-
-
-def _decode_grid(machine: Machine, heads: Heads) -> Grid | None:
-    key = ("attn_decode", heads)
-    if key not in machine.cache:
-        rows = _rows(machine, "attn_decode", heads)
-        machine.cache[key] = (
-            None
-            if rows is None
-            else Grid(
-                [rows.numbers("q_heads"), rows.numbers("batch"), rows.numbers("kv_len")],
-                rows.numbers("latency_us"),
-                lambda q, b, s: (
-                    ATTENTION_LAUNCH_US
-                    + machine.peaks.us(
-                        4.0 * q * heads.head_dim * b * s,
-                        b * s * 2.0 * heads.kv_heads * heads.head_dim * BYTES[heads.kv_dtype]
-                        + b * q * heads.head_dim * 4.0,
-                        heads.dtype,
-                    )
-                ),
-            ).fixed(heads.q_heads)
+    def work_us(q_heads, batch, context, shape=heads):
+        pairs, queries = batch * context, q_heads * shape.head_dim
+        return machine.peaks.us(
+            4.0 * queries * pairs, pairs * shape.kv_bytes + batch * queries * 4.0, shape.dtype
         )
-    return machine.cache[key]
 
-
-def _prefill_grid(machine: Machine, heads: Heads) -> Grid | None:
-    key = ("attn_prefill", heads)
-    if key not in machine.cache:
-        rows = _rows(machine, "attn_prefill", heads)
-        machine.cache[key] = (
-            None
-            if rows is None
-            else Grid(
-                [rows.numbers("q_heads"), rows.numbers("batch"), rows.numbers("q_len")],
-                rows.numbers("latency_us"),
-                lambda q, b, s: (
-                    ATTENTION_LAUNCH_US
-                    + machine.peaks.us(
-                        2.0 * q * heads.head_dim * b * s * (s + 1),
-                        b * s * (2.0 * heads.kv_heads * BYTES[heads.kv_dtype] + 4.0 * q) * heads.head_dim,
-                        heads.dtype,
-                    )
-                ),
-            ).fixed(heads.q_heads)
-        )
-    return machine.cache[key]
+    q_heads, batch, context = (rows.numbers(name) for name in ("q_heads", "batch", "kv_len"))
+    latency_us = rows.numbers("latency_us")
+    grid = Grid([q_heads, batch, context], latency_us, work_us).fixed(heads.q_heads)
+    if heads.head_dim != wanted.head_dim or heads.kv_dtype != wanted.kv_dtype:
+        ratio = wanted.kv_bytes / wanted.kv_heads / (heads.kv_bytes / heads.kv_heads)
+        grid = grid.scaled(ratio)
+    grid.trust = max(grid.trust, found.trust)
+    bandwidth = sustained_bytes_per_us(
+        batch * context * heads.kv_bytes, latency_us, machine.peaks.hbm_bytes_per_s
+    )
+    return grid, wanted.kv_heads / heads.kv_heads, bandwidth

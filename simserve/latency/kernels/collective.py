@@ -68,7 +68,7 @@ def _grid(machine: Machine, kind: str, impl: str, ranks: int) -> Grid | None:
             else Grid(
                 [rows.numbers("bytes")],
                 rows.numbers("latency_us"),
-                lambda size: HOP_LAUNCH_US + _wire_us(machine, kind, ranks, size),
+                lambda size: _wire_us(machine, kind, ranks, size),
             )
         )
     return machine.cache[key]

@@ -34,3 +34,7 @@ class EstimatedAttention:
         flops = batch * (pairs * self.flops_per_pair + new * self.flops_per_query)
         moved = batch * ((new + cached) * self.bytes_per_key + new * self.bytes_per_query)
         return float(self.machine.peaks.analytic_us(np.float64(flops), moved, self.dtype)) / batch, ANALYTIC
+
+    def decode_beside(self, sequences: int, context: Float64) -> tuple[Cost, Float64] | None:
+        """Return None: decoding sequences cost the same beside prompt chunks."""
+        return None

@@ -12,9 +12,6 @@ from simserve.latency.grid import Float64, Grid
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.roofline import BYTES
 
-GEMM_LAUNCH_US = 3.0
-"""Added to the roofline before the ratio is taken; shapes the interpolation of small products only."""
-
 
 def gemm(machine: Machine, name: str, dtype: str, n: int, k: int, times: int = 1) -> LinearOp:
     """Return the product with an [n, k] weight as a function of its rows m."""
@@ -41,7 +38,7 @@ def _grid(machine: Machine, dtype: str) -> Grid | None:
             else Grid(
                 [rows.numbers(column) for column in "nkm"],
                 rows.numbers("latency_us"),
-                lambda n, k, m: GEMM_LAUNCH_US + machine.peaks.us(*_work(n, k, m, dtype), dtype),
+                lambda n, k, m: machine.peaks.us(*_work(n, k, m, dtype), dtype),
             )
         )
     return machine.cache[key]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from simserve.errors import ProfileError, nearest
+from simserve.latency.kernels.traits import KernelTraits, kernel_traits
 from simserve.latency.profile_file import ProfileTable
 from simserve.latency.profiles import ProfileStore
 from simserve.latency.roofline import Peaks
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -19,10 +23,23 @@ class Machine:
     peaks: Peaks
     profiles: ProfileStore
     allow_analytic: bool
+    sm_arch: int = 90
+    """CUDA compute capability times ten."""
     estimated: list[str] = field(default_factory=list)
     """What was costed without a table so far, in words."""
     cache: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     """Grids already built, by family and shape."""
+
+    @property
+    def traits(self) -> KernelTraits:
+        """Return how attention kernels of this architecture cut their work."""
+        return kernel_traits(self.gpu, self.sm_arch)
+
+    def cached(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """Return what `make` returned for this key the first time."""
+        if key not in self.cache:
+            self.cache[key] = make()
+        return self.cache[key]
 
     def rows(self, op: str, **equal: Any) -> ProfileTable | None:
         """Return the rows of a table with these values, or None if there is no such table or row."""
