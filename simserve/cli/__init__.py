@@ -20,8 +20,8 @@ from simserve.cli import report, run, schema
 from simserve.errors import UserError
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 simserve itself is broken; 2 the input is wrong (one line per problem); 3 done, but "
-    "you must know something (nothing completed, unstable, SLO missed with --fail-on-slo); 130 interrupted."
+    "Exit codes: 0 done; 1 simserve itself is broken; 2 the input is wrong (one line per problem); 3 done, "
+    "but you must know something (nothing completed, unstable, SLO missed with --fail-on-slo); 130 interrupted."
 )
 
 SUB_APPS = {
@@ -37,10 +37,10 @@ class _Later(TyperCommand):
     """Stands for a sub-command in the list of commands, and loads it when it is called."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        app = importlib.import_module(f"simserve.cli.{self.name}").app
-        command = typer.main.get_command(app)
-        command.name = self.name
-        return command.make_context(info_name, args, parent=parent, **extra)
+        parts = typer.Typer(add_completion=False)
+        parts.add_typer(importlib.import_module(f"simserve.cli.{self.name}").app, name=self.name)
+        group = typer.main.get_group(parts)
+        return group.commands[str(self.name)].make_context(info_name, args, parent=parent, **extra)
 
 
 class _Root(TyperGroup):

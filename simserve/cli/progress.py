@@ -21,20 +21,15 @@ def shown_progress(quiet: bool) -> Iterator[Report | None]:
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    columns = (
-        TextColumn("simulated {task.fields[clock]}"),
-        BarColumn(bar_width=20),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} requests"),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(compact=True),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=16), TimeRemainingColumn(compact=True))
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None, clock=clock(0), rate="")
+        task = progress.add_task("building", total=None)
 
         def report(now_ns: int, done: int, total: int) -> None:
-            speed = progress.tasks[0].speed
-            rate = f"{speed:,.0f}/s" if speed else ""
-            progress.update(task, completed=done, total=total, clock=clock(now_ns), rate=rate)
+            speed = progress.tasks[task].speed
+            rate = f", {speed:,.0f}/s" if speed else ""
+            text = f"simulated {clock(now_ns)}, {done:,} of {total:,} requests{rate}"
+            progress.update(task, completed=done, total=total, description=text)
 
         yield report
 

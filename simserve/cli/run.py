@@ -48,8 +48,8 @@ def run(
     check_target(folder, force)
     if fail_on_slo:
         _require_slo(loaded.scenario, file)
-    deployment = build(loaded)
     with shown_progress(quiet) as progress:
+        deployment = build(loaded)
         result = deployment.simulate(progress)
     summary = deployment.summarize(result)
     manifest = deployment.manifest(_command(file, overrides))
