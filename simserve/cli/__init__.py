@@ -21,7 +21,7 @@ from simserve.errors import UserError
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 simserve itself is broken; 2 the input is wrong (one line per problem); 3 done, "
-    "but you must know something (nothing completed, unstable, SLO missed with --fail-on-slo); 130 interrupted."
+    "but read stderr (nothing completed, unstable, SLO missed with --fail-on-slo); 130 interrupted"
 )
 
 SUB_APPS = {

@@ -17,6 +17,7 @@ LATENCIES = {
     "E2E": "e2e_ms",
     "queueing": "queueing_ms",
 }
+_VERDICTS = {"stable": "stable", "unstable": "UNSTABLE", "not judged": "stability not judged"}
 
 
 def summary_table(scenario: Scenario, summary: Summary) -> Group:
@@ -45,7 +46,7 @@ def _lines(summary: Summary) -> list[str]:
         f"{counts.unfinished:,} unfinished, {whole.preemptions:,} preemptions",
         f"{_number(whole.requests_per_s, 2)} requests/s, {_number(whole.output_tokens_per_s, 0)} output "
         f"tokens/s, {_number(whole.total_tokens_per_s, 0)} tokens/s over {_number(whole.duration_s)} s; "
-        f"{summary.stability.verdict}",
+        f"{_VERDICTS[summary.stability.verdict]}",
     ]
     if whole.slo is not None and whole.slo.attainment is not None:
         limits = ", ".join(f"{name} {limit:g}" for name, limit in whole.slo.limits.items())
