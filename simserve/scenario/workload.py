@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from simserve.core import Trace
 from simserve.errors import ScenarioError
 from simserve.scenario.load import LoadedScenario
 from simserve.workload import load_trace
+from simserve.workload.catalogue import CATALOGUE
 from simserve.workload.generate import synthesize
 from simserve.workload.transform import (
     scale_rate_by_compression,
@@ -35,9 +37,19 @@ def _source(loaded: LoadedScenario) -> Trace:
     if workload.synthetic is not None:
         with loaded.blame("workload", "synthetic"):
             return synthesize(workload.synthetic, loaded.scenario.seed)
-    path = loaded.file(str(workload.trace), ("workload", "trace"))
+    path = _trace_path(loaded, str(workload.trace))
     with loaded.blame("workload", "trace"):
         return load_trace(path, workload.format or "auto", **workload.trace_options)
+
+
+def _trace_path(loaded: LoadedScenario, name: str) -> Path:
+    try:
+        return loaded.file(name, ("workload", "trace"))
+    except ScenarioError as error:
+        public = [key for key, trace in CATALOGUE.items() if trace.file_name == Path(name).name]
+        if not public:
+            raise
+        raise ScenarioError(f"{error}; `simserve trace fetch {public[0]}` brings it") from error
 
 
 def _transformed(loaded: LoadedScenario, trace: Trace) -> Trace:

@@ -83,6 +83,13 @@ def test_a_trace_that_is_not_there(small: Path, simserve: Call) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_public_trace_that_was_not_fetched(small: Path, simserve: Call) -> None:
+    done = simserve("run", "scenarios/azure_conv.yaml")
+    assert done.exit_code == 2
+    assert "simserve trace fetch azure-2023-conv" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_missing_scenario(small: Path, simserve: Call) -> None:
     done = simserve("run", "absent.yaml")
     assert done.exit_code == 2
