@@ -14,7 +14,7 @@ from simserve.latency import ProfileStore, shipped_profiles
 from simserve.latency.kernels.attention import DecodeAttention
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
-from simserve.latency.kernels.prefill import PrefillAttention
+from simserve.latency.kernels.prefill import PrefillAttention, cached_keys_seen
 from simserve.latency.roofline import peaks_of
 
 FILES = {
@@ -84,10 +84,10 @@ def test_long_prefill_in_two_halves_costs_about_as_much_as_whole():
 def test_a_window_bounds_what_cached_tokens_cost():
     _, prefill = kernels("h100_sxm", Heads(64, 8, 64, 128, "bf16", "bf16"), shipped_profiles())
     assert prefill.chunk_us(1, 512, 4096) == prefill.chunk_us(1, 512, 65536)
-    assert prefill._cached_keys_seen(4, 3) == 3 - (0 + 0 + 0 + 0) / 4
+    assert cached_keys_seen(4, 3, 128) == 3
     # window 128, 100 cached, 64 new: queries 0..28 see 100, then 99, 98 ... 64
     seen = [min(100, 128 - place) for place in range(64)]
-    assert prefill._cached_keys_seen(64, 100) == pytest.approx(sum(seen) / 64, rel=0.01)
+    assert cached_keys_seen(64, 100, 128) == pytest.approx(sum(seen) / 64, rel=0.01)
 
 
 def test_no_decode_is_faster_than_memory_allows():

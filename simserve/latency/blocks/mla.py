@@ -1,41 +1,56 @@
-"""Multi-head latent attention (DeepSeek-V2): estimated for now."""
+"""MLA blocks (DeepSeek-V2 and later): low-rank query, one latent per token, absorbed decode, expanded
+prefill.
+
+Tensor parallelism splits heads; the latent and the products that make it are the same on every rank. The
+query and latent down-projections are one product, as engines fuse them.
+"""
 
 from __future__ import annotations
 
+from simserve.errors import ScenarioError
 from simserve.latency.blocks.plan import AttentionLayers, Plan, Setting
+from simserve.latency.costs import LinearOp
 from simserve.latency.kernels.collective import all_reduce
 from simserve.latency.kernels.elementwise import elementwise
-from simserve.latency.kernels.estimate import EstimatedAttention
 from simserve.latency.kernels.gemm import gemm
+from simserve.latency.kernels.mla import Latent, MlaDecode, MlaPrefill
 from simserve.latency.roofline import BYTES
 from simserve.model.spec import MlaAttention
 
 
 def add_mla(plan: Plan, attention: MlaAttention, setting: Setting, times: int) -> None:
-    """Add `times` layers of this attention to the plan."""
+    """Add `times` layers of this attention to the plan. Raises `ScenarioError` if TP cannot split heads."""
+    tp = setting.parallel.tp
+    if attention.num_attention_heads % tp:
+        raise ScenarioError(f"tp: {tp} does not divide {attention.num_attention_heads} attention heads")
+    latent = Latent(attention.num_attention_heads // tp, attention, setting.kv_dtype)
+    plan.add(_linear_ops(latent, setting), times)
+    decode = MlaDecode(setting.machine, latent, setting.weights_dtype)
+    prefill = MlaPrefill(setting.machine, latent, setting.weights_dtype, decode)
+    plan.attention.append(AttentionLayers("MLA attention", decode, prefill, times))
+
+
+def _linear_ops(latent: Latent, setting: Setting) -> list[LinearOp]:
     machine, hidden, dtype = setting.machine, setting.hidden, setting.weights_dtype
-    width, tp = BYTES[setting.activation_dtype], setting.parallel.tp
-    heads = attention.num_attention_heads // tp
-    latent = attention.kv_lora_rank + attention.qk_rope_head_dim
-    qk = attention.qk_nope_head_dim + attention.qk_rope_head_dim
-    ops = [
-        elementwise(machine, "norm", 4 * hidden * width),
-        gemm(machine, "qkv down", dtype, attention.q_lora_rank + latent, hidden),
-        gemm(machine, "q up", dtype, heads * qk, attention.q_lora_rank or hidden),
-        gemm(machine, "attention out", dtype, hidden, heads * attention.v_head_dim),
-    ]
+    attention, tp = latent.attention, setting.parallel.tp
+    width = BYTES[setting.activation_dtype]
+    q_size = latent.heads * (attention.qk_nope_head_dim + attention.qk_rope_head_dim)
+    ops = [elementwise(machine, "norm", 4 * hidden * width)]
+    if attention.q_lora_rank:
+        rank = attention.q_lora_rank
+        ops.append(gemm(machine, "q and latent down", dtype, rank + latent.width, hidden))
+        ops.append(elementwise(machine, "q and latent norm", 2 * (rank + latent.width) * width))
+        ops.append(gemm(machine, "q up", dtype, q_size, rank))
+    else:
+        ops.append(gemm(machine, "q and latent", dtype, q_size + latent.width, hidden))
+    if attention.index_topk:
+        # The indexer of DeepSeek-V3.2: 64 query heads of 128 from the query's low rank, one key of 128.
+        ops.append(gemm(machine, "indexer q", dtype, 64 * 128, attention.q_lora_rank or hidden))
+        ops.append(gemm(machine, "indexer k", dtype, 128, hidden))
+    written = latent.width * (width + BYTES[latent.kv_dtype])
+    rope = 2 * (latent.heads + 1) * attention.qk_rope_head_dim * width
+    ops.append(elementwise(machine, "rotary + KV write", rope + written))
+    ops.append(gemm(machine, "attention out", dtype, hidden, latent.heads * attention.v_head_dim))
     if tp > 1:
         ops.append(all_reduce(machine, "attention all-reduce", tp, hidden * width))
-    plan.add(ops, times)
-    kernel = EstimatedAttention(
-        machine,
-        flops_per_pair=2.0 * heads * (latent + attention.kv_lora_rank),
-        bytes_per_key=latent * BYTES[setting.kv_dtype],
-        bytes_per_query=2.0 * heads * (latent + attention.kv_lora_rank),
-        dtype="bf16",
-        flops_per_query=2.0
-        * heads
-        * attention.kv_lora_rank
-        * (attention.qk_nope_head_dim + attention.v_head_dim),
-    )
-    plan.attention.append(AttentionLayers("MLA", kernel, kernel, times))
+    return ops

@@ -1,0 +1,235 @@
+"""Multi-head latent attention, from the tables `mla_prefill`, `mla_decode` and `mla_bmm`.
+
+Decode runs absorbed (all heads share one latent), with the two batched products that lead into and out of
+the latent space. Prefill runs expanded: keys and values are made from the latents of new and cached
+tokens, then attended per head. A short suffix on a long cached prefix is cheaper absorbed, as queries of
+a decode; the cheaper is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simserve.latency.costs import Cost, LinearOp, analytic
+from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, INTERPOLATED, Float64, Grid
+from simserve.latency.kernels.gemm import gemm
+from simserve.latency.kernels.machine import Machine
+from simserve.latency.kernels.prefill import provenance
+from simserve.latency.kernels.walk import TileWalk
+from simserve.latency.roofline import BYTES
+from simserve.model.spec import MlaAttention
+
+MLA_COMPUTE_SHARE = 0.67
+"""Share of peak FLOP/s in the roofline of absorbed attention (FlashMLA README, 2026-04: 660 of 989
+TFLOP/s), so that 128 heads at bf16, which sit on the ridge, count as compute-bound, as they are measured
+to be."""
+MEASURED_LATENT = (512, 64)
+"""Latent and rope size that the tables were measured with."""
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Shape of MLA on one GPU."""
+
+    heads: int
+    attention: MlaAttention
+    kv_dtype: str
+
+    @property
+    def width(self) -> int:
+        """Elements of the cache per token."""
+        return self.attention.kv_lora_rank + self.attention.qk_rope_head_dim
+
+    @property
+    def expanded(self) -> int:
+        """Elements of key and value of one head, expanded."""
+        return self.attention.qk_nope_head_dim + self.attention.v_head_dim
+
+
+class MlaDecode:
+    """Absorbed attention of one layer: one new token for each sequence."""
+
+    def __init__(self, machine: Machine, latent: Latent, dtype: str) -> None:
+        """`dtype` is that of the weights, which decides the batched products'."""
+        self.machine = machine
+        self.latent = latent
+        self._grid = machine.cached(("mla_decode", latent), lambda: _decode_grid(machine, latent))
+        if self._grid is None:
+            machine.missing("mla_decode", f"absorbed MLA with {latent.heads} heads")
+        self._products = [_product(machine, stage, latent, dtype) for stage in ("pre", "post")]
+
+    def cost(self, sequences: float, context: Float64) -> Cost:
+        """Return the cost of `sequences` sequences that attend `context` tokens each (float64[n])."""
+        attended = self._attended(context)
+        if self._grid is None:
+            core = analytic(self._estimate_us(sequences, attended, 1))
+        else:
+            core = Cost(*self._grid.tagged(float(self.latent.heads), float(sequences), attended))
+        products = [product.cost(np.array([float(sequences)])) for product in self._products]
+        us = core.us + sum(float(cost.us[0]) for cost in products) + self._indexer_us(sequences, context)
+        worst = max(int(cost.tags[0]) for cost in products)
+        if self.latent.attention.index_topk:
+            worst = ANALYTIC
+        return Cost(us, np.maximum(core.tags, worst).astype(np.uint8))
+
+    def absorbed_us(self, batch: int, new: int, context: float) -> float:
+        """Return the time of `new` queries of each of `batch` sequences on `context` tokens on average.
+
+        Queries of one sequence share its latents, as heads do: they count as more heads.
+        """
+        if self._grid is None:
+            us = float(self._estimate_us(batch, self._attended(context), new))
+        else:
+            us = self._grid.at_one(
+                float(self.latent.heads * new), float(batch), float(self._attended(context))
+            )
+        tokens = np.array([float(batch * new)])
+        products = sum(float(product.cost(tokens).us[0]) for product in self._products)
+        return us + products + float(self._indexer_us(batch * new, context))
+
+    def _attended(self, context):
+        top = self.latent.attention.index_topk
+        return np.minimum(context, float(top)) if top else context
+
+    def _indexer_us(self, queries: float, context):
+        """Return the estimated time to score all keys where a sparse indexer chooses among them.
+
+        DeepSeek-V3.2: 64 heads of 128 at fp8 over one key of 128 bytes per token and sequence.
+        """
+        if not self.latent.attention.index_topk:
+            return 0.0
+        pairs = queries * context
+        return self.machine.peaks.analytic_us(2.0 * 64 * 128 * pairs, 128.0 * pairs, "fp8")
+
+    def _estimate_us(self, sequences: float, context, new: int):
+        return self.machine.peaks.analytic_us(
+            *_work(self.latent, self.latent.heads * new, sequences, context), "bf16"
+        )
+
+
+class MlaPrefill:
+    """Prompt chunks of one layer, expanded or absorbed."""
+
+    def __init__(self, machine: Machine, latent: Latent, dtype: str, decode: MlaDecode) -> None:
+        """`decode` is the same layer's decode kernel."""
+        self.machine = machine
+        self.latent = latent
+        self.decode = decode
+        columns = latent.heads * latent.expanded
+        self._expand = gemm(machine, "kv up", dtype, columns, latent.attention.kv_lora_rank)
+        grid = machine.cached(("mla_prefill", latent), lambda: _prefill_grid(machine, latent))
+        self._walk = None if grid is None else TileWalk(grid, machine.traits, latent.heads)
+        if grid is None:
+            machine.missing("mla_prefill", f"expanded MLA with {latent.heads} heads")
+        self._key_us = self._walk.key_us() if self._walk else 0.0
+
+    def chunk_us(self, batch: int, new: int, cached: int) -> tuple[float, int]:
+        """Return microseconds, and their provenance, of one of `batch` equal chunks computed together."""
+        if self.latent.attention.index_topk and cached + new > self.latent.attention.index_topk:
+            absorbed_us = self.decode.absorbed_us(batch, new, cached + (new + 1) / 2)
+            return absorbed_us / batch, ANALYTIC
+        if new == 1 and cached:
+            cost = self.decode.cost(batch, np.array([cached + 1.0]))
+            return float(cost.us[0]) / batch, max(INTERPOLATED, int(cost.tags[0]))
+        expanded_us, tag = self._expanded_us(batch, new, cached)
+        if not cached:
+            return expanded_us / batch, tag
+        absorbed_us = self.decode.absorbed_us(batch, new, cached + (new + 1) / 2)
+        return min(expanded_us, absorbed_us) / batch, max(EXTRAPOLATED, tag)
+
+    def decode_beside(self, sequences: int, context: Float64) -> None:
+        """Return None: engines run decoding sequences in a call of their own."""
+        return
+
+    def _expanded_us(self, batch: int, new: int, cached: int) -> tuple[float, int]:
+        tokens = np.array([float(batch * (new + cached))])
+        expand = self._expand.cost(tokens)
+        if self._walk is None:
+            pairs = batch * (new * cached + new * (new + 1) / 2)
+            width = self.latent.expanded + self.latent.attention.qk_rope_head_dim
+            moved = 2.0 * self.latent.heads * width * float(tokens[0])
+            us = self.machine.peaks.analytic_us(2.0 * self.latent.heads * width * pairs, moved, "bf16")
+            return float(expand.us[0]) + us, ANALYTIC
+        us = self._walk.grid.at_one(float(batch), float(new))
+        us += self._walk.waves(batch, new) * self._key_us * cached
+        return float(expand.us[0]) + us, max(provenance(self._walk, batch, new), int(expand.tags[0]))
+
+
+def _decode_grid(machine: Machine, latent: Latent) -> Grid | None:
+    """Return the grid over (heads, batch, context)."""
+    rows, trust = _kv_rows(machine, "mla_decode", latent)
+    if rows is None:
+        return None
+
+    def work_us(heads, batch, context):
+        flops, moved = _work(latent, heads, batch, context)
+        return machine.peaks.us(flops / MLA_COMPUTE_SHARE, moved, "bf16")
+
+    columns = [rows.numbers(name) for name in ("q_heads", "batch", "kv_len")]
+    grid = Grid(columns, rows.numbers("latency_us"), work_us)
+    grid.trust = trust
+    return grid
+
+
+def _prefill_grid(machine: Machine, latent: Latent) -> Grid | None:
+    """Return the grid over (batch, new tokens)."""
+    rows, trust = _kv_rows(machine, "mla_prefill", latent)
+    if rows is None:
+        return None
+    width = latent.expanded + latent.attention.qk_rope_head_dim
+
+    def work_us(heads, batch, length):
+        flops = heads * width * batch * length * (length + 1.0)
+        return machine.peaks.us(flops, 4.0 * heads * width * batch * length, "bf16")
+
+    columns = [rows.numbers(name) for name in ("q_heads", "batch", "q_len")]
+    grid = Grid(columns, rows.numbers("latency_us"), work_us).fixed(float(latent.heads))
+    grid.trust = max(grid.trust, trust)
+    return grid
+
+
+def _kv_rows(machine: Machine, op: str, latent: Latent):
+    """Return the rows of this KV dtype and how far they can be trusted (None, 0 without a table)."""
+    table = machine.profiles.table(machine.gpu, op)
+    if table is None:
+        return None, ANALYTIC
+    shape = (latent.attention.kv_lora_rank, latent.attention.qk_rope_head_dim)
+    trust = 0 if shape == MEASURED_LATENT else EXTRAPOLATED
+    rows = table.select(kv_dtype=latent.kv_dtype.replace("fp16", "bf16"))
+    if not len(rows):
+        machine.missing(op, f"MLA with {latent.kv_dtype} KV cache", "kv_dtype", latent.kv_dtype)
+        rows, trust = table.select(kv_dtype="bf16"), ANALYTIC
+    return rows, trust
+
+
+def _work(latent: Latent, heads, batch, context):
+    """Return FLOPs and bytes of absorbed attention."""
+    pairs = batch * context
+    moved = pairs * (latent.width * BYTES[latent.kv_dtype]) + batch * heads * 2.0 * latent.width
+    return 2.0 * heads * (latent.width + latent.attention.kv_lora_rank) * pairs, moved
+
+
+def _product(machine: Machine, stage: str, latent: Latent, dtype: str) -> LinearOp:
+    """Return the batched product into ("pre") or out of ("post") the latent space, by tokens."""
+    wanted = "fp8" if dtype.startswith("fp8") else "bf16"
+    attention = latent.attention
+    inner = attention.qk_nope_head_dim if stage == "pre" else attention.v_head_dim
+    rows = machine.rows("mla_bmm", stage=stage, dtype=wanted) or machine.rows(
+        "mla_bmm", stage=stage, dtype="bf16"
+    )
+
+    def work_us(heads, tokens):
+        flops = 2.0 * heads * inner * attention.kv_lora_rank * tokens
+        moved = heads * (inner * attention.kv_lora_rank + tokens * (inner + attention.kv_lora_rank)) * 2.0
+        return machine.peaks.us(flops, moved, wanted)
+
+    if rows is None:
+        machine.missing("mla_bmm", "the batched products of absorbed MLA")
+        return LinearOp(f"latent {stage}", lambda tokens: analytic(3.0 + work_us(latent.heads, tokens)))
+    grid = machine.cached(
+        ("mla_bmm", stage, wanted),
+        lambda: Grid([rows.numbers("q_heads"), rows.numbers("tokens")], rows.numbers("latency_us"), work_us),
+    )
+    return LinearOp(f"latent {stage}", lambda tokens: Cost(*grid.tagged(float(latent.heads), tokens)))
