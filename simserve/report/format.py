@@ -67,7 +67,9 @@ def duration(seconds: float | None) -> str:
 
 def gibibytes(count: float | None) -> str:
     """Return bytes as a bare number of GiB."""
-    return NONE if count is None else f"{count / GIB:,.2f}"
+    if count is None:
+        return NONE
+    return "< 0.01" if 0 < count < GIB / 100 else f"{count / GIB:,.2f}"
 
 
 FILTERS: dict[str, Callable[..., Any]] = {

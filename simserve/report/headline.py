@@ -15,12 +15,14 @@ def headline(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
     gpus = hardware(summary, manifest)
     if not counts["completed"]:
         return f"{gpus} completed none of {number(counts['requests'])} requests."
-    served = f"{gpus} serve {number(whole['requests_per_s'])} requests/s"
+    one = sum(pool["gpus"] for pool in summary["pools"]) == 1
+    s = "s" if one else ""
+    served = f"{gpus} serve{s} {number(whole['requests_per_s'])} requests/s"
     medians = f"median TTFT {latency(whole['ttft_ms']['p50'])}, TPOT {latency(whole['tpot_ms']['p50'])}"
     if summary["stability"]["verdict"] == "unstable":
         return (
-            f"Unstable, the queue grows: {served} and fall behind, so latencies depend on how long "
-            f"the run is ({medians} here){_attained(whole)}."
+            f"Unstable, the queue grows: {served} and fall{s} behind, so latencies depend "
+            f"on how long the run is ({medians} here){_attained(whole)}."
         )
     return f"{served}: {medians}{_attained(whole)}."
 

@@ -56,6 +56,7 @@ def render(template: str, charts: dict[str, Figure], **context: Any) -> str:
         .get_template(template)
         .render(
             charts=_script_json(charts),
+            drawn=set(charts),
             palette=PALETTE,
             palette_json=_script_json(PALETTE),
             plotly_js=Markup(_plotly_js()) if charts else "",

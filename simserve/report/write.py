@@ -6,14 +6,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from simserve.metrics.store import StoredRun, read_results
-from simserve.report import charts, series
+from simserve.report.distributions import Curve, distribution, ecdf, gap_ecdf_ms
 from simserve.report.facts import complete
 from simserve.report.headline import LIMIT_WORDS, hardware, headline, limits_in_words
+from simserve.report.over_time import BINS, Course, course, over_time
 from simserve.report.page import Figure, render
+from simserve.report.stored import equals, floats
+from simserve.report.where import PARTS, parts, where_time_went
 from simserve.units import NS_PER_S
 
 LATENCIES = (
@@ -25,7 +27,6 @@ LATENCIES = (
     ("re-queueing", "requeued_ms"),
     ("E2E per token", "normalised_ms"),
 )
-
 
 _PROVENANCE = ("measured", "interpolated", "extrapolated", "analytic")
 
@@ -57,8 +58,8 @@ def _context(run: StoredRun) -> dict[str, Any]:
         "limit_words": LIMIT_WORDS,
         "latencies": LATENCIES,
         "scenario_yaml": run.scenario_yaml,
-        "bins": series.BINS,
-        "parts": [(label, colour[1:]) for label, _, colour in charts.PARTS],
+        "bins": BINS,
+        "parts": [(label, colour[1:]) for label, _, colour in PARTS],
         "provenance": sorted(summary["provenance"], key=_trust),
     }
 
@@ -67,48 +68,40 @@ def _charts(run: StoredRun) -> dict[str, Figure]:
     summary, whole = run.summary, run.summary["whole"]
     if whole["start_s"] is None:
         return {}
-    figures = {"over-time": charts.over_time(_course(run), _steady(summary))}
+    figures = {"over-time": over_time(_course(run), _steady(summary))}
     if summary["counts"]["completed"]:
-        figures |= _distributions(run) | {
-            "ttft-parts": charts.where_time_went(series.parts(run.requests, "ttft_ms")),
-            "e2e-parts": charts.where_time_went(series.parts(run.requests, "e2e_ms")),
+        done = run.requests.filter(equals(run.requests["status"], "completed"))
+        figures |= _distributions(run, done) | {
+            "ttft-parts": where_time_went(parts(done, "ttft_ms")),
+            "e2e-parts": where_time_went(parts(done, "e2e_ms")),
         }
     return {name: figure for name, figure in figures.items() if figure["data"]}
 
 
-def _distributions(run: StoredRun) -> dict[str, Figure]:
+def _distributions(run: StoredRun, done: pa.Table) -> dict[str, Figure]:
     whole = run.summary["whole"]
     limits = whole["slo"]["limits"] if whole["slo"] else {}
-    done = _completed(run.requests)
     curves = {
-        "ttft": [("TTFT", "$accent", "ttft_ms", series.ecdf(_column(done, "ttft_ms")))],
+        "ttft": [Curve("TTFT", "$accent", "ttft_ms", *ecdf(floats(done, "ttft_ms")))],
         "tpot": [
-            ("TPOT (per request)", "$accent", "tpot_ms", series.ecdf(_column(done, "tpot_ms"))),
-            ("ITL (per gap)", "$decode", "itl_ms", series.gap_ecdf_ms(run.gaps, "whole")),
+            Curve("TPOT (per request)", "$accent", "tpot_ms", *ecdf(floats(done, "tpot_ms"))),
+            Curve("ITL (per gap)", "$decode", "itl_ms", *gap_ecdf_ms(run.gaps, "whole")),
         ],
-        "e2e": [("E2E", "$accent", "e2e_ms", series.ecdf(_column(done, "e2e_ms")))],
+        "e2e": [Curve("E2E", "$accent", "e2e_ms", *ecdf(floats(done, "e2e_ms")))],
     }
-    return {name: charts.distribution(lines, whole, limits) for name, lines in curves.items()}
+    return {name: distribution(lines, whole, limits) for name, lines in curves.items()}
 
 
-def _course(run: StoredRun) -> series.Course:
+def _course(run: StoredRun) -> Course:
     whole = run.summary["whole"]
     blocks = {replica["name"]: replica["kv_blocks"] for replica in run.summary["replicas"]}
     start_ns, end_ns = round(whole["start_s"] * NS_PER_S), round(whole["end_s"] * NS_PER_S)
-    return series.course(run.requests, run.timeline, blocks, start_ns, end_ns)
+    return course(run.requests, run.timeline, blocks, start_ns, end_ns)
 
 
 def _steady(summary: dict[str, Any]) -> tuple[float, float] | None:
     steady = summary["steady"]
     return (steady["start_s"], steady["end_s"]) if steady["duration_s"] else None
-
-
-def _completed(requests: pa.Table) -> pa.Table:
-    return requests.filter(series.equals(requests["status"], "completed"))
-
-
-def _column(table: pa.Table, name: str) -> np.ndarray:
-    return table[name].to_numpy(zero_copy_only=False).astype(np.float64)
 
 
 def _trust(provenance: str) -> tuple[int, str]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import sys
 from pathlib import Path
@@ -122,13 +123,27 @@ def manifest(name: str = "Chat on 2 H100, chunked prefill") -> dict[str, Any]:
     }
 
 
-def write_example(folder: Path, n: int = 20_000, rate: float = 10.5, name: str | None = None) -> Path:
+def first_requests(result: Result, n: int) -> Result:
+    """The first n requests of a result."""
+    columns = {
+        field.name: getattr(result, field.name)[:n]
+        for field in dataclasses.fields(result)
+        if isinstance(getattr(result, field.name), np.ndarray)
+    }
+    return dataclasses.replace(result, **columns, steady_window=(n // 10, n - n // 10))
+
+
+def write_result(folder: Path, result: Result, name: str | None = None) -> Path:
     """Write a result folder (without report)."""
-    result = example_result(n, rate)
     facts = manifest(name) if name else manifest()
     return write_results(
         folder, result, summarize(result, SLO), "name: example\n", facts, slo=SLO, force=True
     )
+
+
+def write_example(folder: Path, n: int = 20_000, rate: float = 10.5, name: str | None = None) -> Path:
+    """Write the folder of an example of n requests."""
+    return write_result(folder, example_result(n, rate), name)
 
 
 def _starts(arrival: np.ndarray, service: np.ndarray, replica: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from example_run import write_example
+from example_run import example_result, first_requests, write_example, write_result
 
 from simserve.report import write_report
 
@@ -158,6 +158,15 @@ def test_headline_says_hardware_rate_medians_and_slo(run_folder, open_page):
         f"2 × H100 SXM serve {whole['requests_per_s']:.1f} requests/s: median TTFT {ttft:.1f} ms, "
         f"TPOT {tpot:.1f} ms; {attained * 100:.1f} % meet the SLO."
     )
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_a_run_of_few_requests_draws_without_complaint(tmp_path, open_page, n):
+    opened = open_page(write_report(write_result(tmp_path / "run", first_requests(example_result(400), n))))
+    assert opened.complaints == []
+    assert opened.page.inner_text("h1")
+    for name, marks, _, _ in opened.page.evaluate(DRAWN):
+        assert marks >= 1 or n == 1, f"{name} is empty"
 
 
 def test_html_in_the_scenario_name_is_text(tmp_path, open_page):

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from example_run import SLO, example_result, manifest, write_example
+from example_run import SLO, example_result, first_requests, manifest, write_example
 from plotly.offline import get_plotlyjs
 
 from simserve.core import Result, Status
@@ -25,16 +25,6 @@ def text_of(page: str) -> str:
 def report(folder, result: Result, facts=None, slo=SLO) -> str:
     write_results(folder, result, summarize(result, slo), "name: x\n", facts or {}, slo=slo)
     return text_of(write_report(folder).read_text(encoding="utf-8"))
-
-
-def taken(result: Result, n: int, **changes) -> Result:
-    """The first n requests of a result."""
-    columns = {
-        field.name: getattr(result, field.name)[:n]
-        for field in dataclasses.fields(result)
-        if isinstance(getattr(result, field.name), np.ndarray)
-    }
-    return dataclasses.replace(result, **columns | changes)
 
 
 def test_at_most_two_megabytes_besides_plotly(run_folder):
@@ -70,7 +60,7 @@ def test_only_the_folder_is_needed_and_missing_facts_are_no_error(tmp_path):
 @pytest.mark.parametrize("n", [0, 1, 2, 30])
 def test_few_requests_make_a_page(tmp_path, n):
     result = example_result(400)
-    text = report(tmp_path / "run", taken(result, n, steady_window=(n // 10, n - n // 10)), manifest())
+    text = report(tmp_path / "run", first_requests(result, n), manifest())
     assert ("Nothing arrived" in text) == (n == 0)
     assert "nan" not in text.lower().replace("finance", "")
 

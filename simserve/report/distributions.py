@@ -1,0 +1,142 @@
+"""Latency distributions: cumulative curves with their percentiles marked and the SLO limit as a line."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from simserve.report.format import latency
+from simserve.report.page import Figure
+from simserve.report.stored import Float64, equals, short
+from simserve.units import NS_PER_MS
+
+_BODY = np.linspace(0, 0.98, 197)
+_TAIL = 1 - np.geomspace(0.02, 1e-5, 60)
+QUANTILES = np.unique(np.concatenate([_BODY, _TAIL, [1.0]]))
+
+
+class Curve(NamedTuple):
+    """One cumulative curve."""
+
+    label: str
+    colour: str
+    """A name of the page's palette, `$accent`."""
+    key: str
+    """Of the window's distribution in summary.json."""
+    values: Float64
+    shares: Float64
+
+
+def ecdf(values: Float64) -> tuple[Float64, Float64]:
+    """Return (value, share of values not larger), at most some 250 points, denser in the upper tail."""
+    present = np.sort(values[~np.isnan(values)])
+    if present.size <= QUANTILES.size:
+        return present, np.arange(1, present.size + 1) / max(present.size, 1)
+    rank = np.ceil(QUANTILES * (present.size - 1)).astype(np.int64)
+    return present[rank], (rank + 1) / present.size
+
+
+def gap_ecdf_ms(gaps: pa.Table, window: str) -> tuple[Float64, Float64]:
+    """Return the same for the pooled inter-token gaps of a window (`whole` or `steady`)."""
+    mine = equals(gaps["window"], window)
+    value, count = gaps["gap_ns"].to_numpy()[mine] / NS_PER_MS, gaps["count"].to_numpy()[mine]
+    if not count.sum():
+        return np.empty(0), np.empty(0)
+    share = np.cumsum(count) / count.sum()
+    keep = np.unique(np.minimum(np.searchsorted(share, QUANTILES), len(share) - 1))
+    return value[keep], share[keep]
+
+
+def distribution(curves: list[Curve], window: dict[str, Any], limits: dict[str, float]) -> Figure:
+    """Cumulative distributions with their percentiles marked, and the SLO limit as a line."""
+    traces: list[dict[str, Any]] = []
+    everything: list[float] = []
+    for label, colour, key, values, shares in curves:
+        if not len(values):
+            continue
+        everything += [float(values[0]), float(values[-1])]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": label,
+                "x": short(values),
+                "y": short(shares * 100),
+                "line": {"color": colour, "width": 2, "simplify": False},
+                "hovertemplate": "%{y:.4~g} % ≤ %{x:,.4~g} ms<extra>" + label + "</extra>",
+            }
+        )
+        traces.append(_marks(label, colour, window[key]))
+    lines = [limits[curve.key] for curve in curves if curve.key in limits]
+    axis = _latency_axis(everything, lines)
+    return {
+        "data": traces,
+        "layout": {
+            "height": 17,
+            "xaxis": axis,
+            "yaxis": {"range": [0, 101], "ticksuffix": " %", "dtick": 25},
+            "shapes": [_limit_line(limit) for limit in lines],
+            "annotations": [_limit_label(limit, axis.get("type") == "log") for limit in lines],
+            "margin": {"t": 20, "l": 48, "r": 14, "b": 40},
+            "showlegend": False,
+        },
+    }
+
+
+def _marks(label: str, colour: str, found: dict[str, Any]) -> dict[str, Any]:
+    names = ("p50", "p90", "p95", "p99")
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": label,
+        "showlegend": False,
+        "x": [found[name] for name in names],
+        "y": [float(name[1:]) for name in names],
+        "customdata": list(names),
+        "marker": {"color": colour, "size": 6},
+        "hovertemplate": "%{customdata} = %{x:,.4~g} ms<extra>" + label + "</extra>",
+        "cliponaxis": False,
+    }
+
+
+def _latency_axis(values: list[float], limits: list[float]) -> dict[str, Any]:
+    axis: dict[str, Any] = {"title": {"text": "ms"}, "tickformat": ",~r"}
+    if not values:
+        return axis
+    low, high = min(values), max([*values, *(limit * 1.15 for limit in limits)])
+    if low <= 0 or high / low < 4:
+        return {**axis, "range": [0, high * 1.05 or 1]}
+    span = np.log10(high / low)
+    pad = 0.04 * span
+    return {
+        **axis,
+        "type": "log",
+        "dtick": "D2" if span < 2 else 1,
+        "range": [float(np.log10(low) - pad), float(np.log10(high) + 3 * pad)],
+    }
+
+
+def _limit_line(limit_ms: float) -> dict[str, Any]:
+    return {
+        "type": "line",
+        "x0": limit_ms,
+        "x1": limit_ms,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "line": {"color": "$limit", "width": 1.5, "dash": "dash"},
+    }
+
+
+def _limit_label(limit_ms: float, logarithmic: bool) -> dict[str, Any]:
+    return {
+        "x": float(np.log10(limit_ms)) if logarithmic else limit_ms,
+        "y": 1,
+        "yref": "paper",
+        "yanchor": "bottom",
+        "text": f"SLO {latency(limit_ms)}",
+        "showarrow": False,
+        "font": {"color": "$limit"},
+    }
