@@ -1,0 +1,221 @@
+"""`simserve trace`: look at, convert, generate and fetch request traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simserve.errors import TraceError
+
+if TYPE_CHECKING:
+    from simserve.core import Trace
+    from simserve.workload import SyntheticSpec
+
+app = typer.Typer(
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Examples:  simserve trace show traces/chat.csv.gz  |  "
+    "simserve trace synth chat my.csv.gz --seed 7  |  simserve trace convert my.jsonl my.parquet  |  "
+    "simserve trace fetch azure-2023-conv",
+)
+
+
+@app.callback()
+def trace() -> None:
+    """Look at, convert, generate and fetch request traces."""
+
+
+Format = Annotated[
+    str, typer.Option("--format", "-f", help="Format of the trace; auto looks at its content.")
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="Option of the format, KEY=VALUE (YAML value); may be repeated."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+
+
+@app.command()
+def show(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="Trace file, gzip or not.")],
+    format: Format = "auto",
+    option: Options = None,
+    html: Annotated[Path | None, typer.Option(help="Also write a page with pictures to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    force: Force = False,
+) -> None:
+    """Show a trace: lengths, arrivals, prefix reuse, and what its reader assumed.
+
+    Examples:  simserve trace show traces/long_context.jsonl.gz --html long.html  |
+    simserve trace show lengths.csv -o "arrivals={kind: poisson, rate_per_s: 2}"
+    """
+    from simserve.cli.trace_text import print_json, print_stats
+    from simserve.workload import load_trace, stats
+
+    _refuse_existing(html, force)
+    loaded = load_trace(path, format, **_options(option))
+    figures = stats(loaded)
+    if as_json:
+        print_json(loaded, figures)
+    else:
+        print_stats(loaded, figures)
+    if html is not None:
+        from simserve.report.trace_page import write_trace_page
+
+        write_trace_page(loaded, figures.to_dict(), html)
+        _wrote(html)
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="Trace file to read.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="File to write; .gz compresses.")],
+    from_format: Annotated[
+        str, typer.Option("--from", help="Format of IN; auto looks at its content.")
+    ] = "auto",
+    to_format: Annotated[
+        str | None, typer.Option("--to", help="azure, mooncake, vidur or plain; default by OUT's ending.")
+    ] = None,
+    option: Options = None,
+    lossy: Annotated[bool, typer.Option("--lossy", help="Leave out what the format cannot hold.")] = False,
+    force: Force = False,
+) -> None:
+    """Convert a trace to another format; what that format cannot hold is refused, or named with --lossy.
+
+    Example: simserve trace convert traces/chat.csv.gz chat.parquet
+    """
+    from simserve.workload import load_trace
+
+    _refuse_existing(target, force)
+    _write(load_trace(source, from_format, **_options(option)), target, to_format, lossy, force)
+
+
+@app.command()
+def synth(
+    preset: Annotated[
+        str | None, typer.Argument(metavar="[PRESET]", help="chat, code or long-context.")
+    ] = None,
+    out: Annotated[Path | None, typer.Argument(metavar="OUT", help="File to write; .gz compresses.")] = None,
+    spec: Annotated[
+        Path | None, typer.Option(help="YAML file with a specification, instead of PRESET.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed; default: the preset's own, or 0.")] = None,
+    requests: Annotated[int | None, typer.Option(min=1, help="Requests to generate instead.")] = None,
+    to_format: Annotated[
+        str | None, typer.Option("--to", help="azure, mooncake, vidur or plain; default by OUT's ending.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Generate a trace from a preset or a specification; the same seed gives the same trace.
+
+    Examples:  simserve trace synth chat my-chat.csv.gz --requests 500 --seed 7  |
+    simserve trace synth --spec my-workload.yaml my.jsonl.gz
+    """
+    from simserve.workload import synthesize
+    from simserve.workload.presets import preset as find_preset
+
+    if spec is not None:
+        if out is not None:
+            raise TraceError(f"give either a preset or --spec, not both ({preset} and {spec})")
+        preset, out = None, None if preset is None else Path(preset)
+    if out is None or (preset is None and spec is None):
+        raise TraceError(
+            "a preset (chat, code, long-context) or --spec FILE, and a file to write, are needed"
+        )
+    _refuse_existing(out, force)
+    if spec is not None:
+        wanted, own_seed, own_format = read_spec(spec), 0, None
+    else:
+        chosen = find_preset(str(preset))
+        wanted, own_seed, own_format = chosen.spec, chosen.seed, chosen.format
+        own_format = own_format if _fits(out, own_format) else None
+    if requests is not None:
+        wanted = wanted.model_copy(update={"requests": requests, "duration_s": None})
+    trace = synthesize(wanted, own_seed if seed is None else seed)
+    _write(trace, out, to_format or own_format, lossy=False, force=force)
+
+
+@app.command()
+def fetch(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Public trace; without it, all are listed.")
+    ] = None,
+    to: Annotated[Path, typer.Option("--to", help="Folder to put it in.")] = Path(),
+    force: Force = False,
+) -> None:
+    """Download a public trace from its home and check its hash; it is not ours, mind its licence.
+
+    Example: simserve trace fetch mooncake-conversation --to traces
+    """
+    from simserve.workload.catalogue import CATALOGUE
+    from simserve.workload.catalogue import fetch as download
+
+    if name is None:
+        from simserve.cli.trace_text import print_catalogue
+
+        print_catalogue(CATALOGUE)
+        return
+    path = download(name, to, force)
+    print(f"{path}: {CATALOGUE[name].about}; licence {CATALOGUE[name].licence}")
+
+
+def read_spec(path: Path) -> SyntheticSpec:
+    """Read a `SyntheticSpec` from YAML (the mapping, or a scenario's `workload.synthetic`)."""
+    from pydantic import ValidationError
+
+    from simserve.workload import SyntheticSpec
+
+    if not path.is_file():
+        raise TraceError(f"{path}: no such file")
+    plain = _yaml(path.read_text(encoding="utf-8"), str(path))
+    try:
+        return SyntheticSpec.model_validate(plain)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the specification"
+        raise TraceError(f"{path}: {place}: {first['msg']}") from error
+
+
+def _options(pairs: list[str] | None) -> dict[str, Any]:
+    options = {}
+    for pair in pairs or []:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise TraceError(f"option {pair!r} is not KEY=VALUE")
+        options[key.strip()] = _yaml(value, f"option {key}")
+    return options
+
+
+def _yaml(text: str, place: str) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return YAML(typ="safe").load(text)
+    except YAMLError as error:
+        raise TraceError(f"{place}: not YAML: {' '.join(str(error).split())}") from error
+
+
+def _write(trace: Trace, target: Path, format: str | None, lossy: bool, force: bool) -> None:
+    from simserve.workload.save import format_of, write_trace
+
+    for loss in write_trace(trace, target, format or format_of(target), lossy=lossy, force=force):
+        typer.echo(f"left out: {loss}", err=True)
+    _wrote(target, f": {len(trace):,} requests")
+
+
+def _fits(path: Path, format: str) -> bool:
+    from simserve.workload.writers.base import WRITERS
+
+    return path.name.removesuffix(".gz").endswith(WRITERS.get(format).suffixes)
+
+
+def _refuse_existing(path: Path | None, force: bool) -> None:
+    if path is not None and path.exists() and not force:
+        raise TraceError(f"{path}: exists already: remove it, or add --force")
+
+
+def _wrote(path: Path, what: str = "") -> None:
+    print(f"wrote {path}{what}")

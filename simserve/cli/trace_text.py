@@ -1,0 +1,118 @@
+"""What `simserve trace` prints: tables for people (80 columns), JSON for machines."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from simserve.core import Trace
+    from simserve.workload.catalogue import PublicTrace
+    from simserve.workload.stats import LengthStats, TraceStats
+
+_WIDTH = 80
+
+
+def print_json(trace: Trace, figures: TraceStats) -> None:
+    """Print the origin and the figures."""
+    origin = trace.origin
+    head = {
+        "name": origin.name,
+        "format": origin.format,
+        "sha256": origin.sha256,
+        "assumptions": origin.assumptions,
+        "changes": origin.changes,
+    }
+    print(json.dumps(head | figures.to_dict(), indent=2))
+
+
+def print_stats(trace: Trace, figures: TraceStats) -> None:
+    """Print the figures as tables, then what the reader assumed and changed."""
+    console = Console(width=_WIDTH, highlight=False)
+    console.print(_lengths(trace.origin.name, figures))
+    console.print(_arrivals(figures))
+    for line in _prefix(figures):
+        console.print(line)
+    for word, notes in (("assumed", trace.origin.assumptions), ("changed", trace.origin.changes)):
+        for note in notes:
+            console.print(f"{word}: {note}", markup=False)
+
+
+def print_catalogue(catalogue: dict[str, PublicTrace]) -> None:
+    """Print the public traces with their licences."""
+    table = Table(title="Public traces", title_justify="left", width=_WIDTH)
+    for name in ("name", "what it is", "licence"):
+        table.add_column(name, overflow="fold", no_wrap=name == "name")
+    for name, trace in catalogue.items():
+        table.add_row(name, trace.about, trace.licence)
+    Console(width=_WIDTH, highlight=False).print(table)
+
+
+def _lengths(name: str, figures: TraceStats) -> Table:
+    sessions = f", {figures.sessions:,} sessions" if figures.sessions is not None else ""
+    table = Table(
+        title=f"{name}: {figures.requests:,} requests{sessions}",
+        title_justify="left",
+        title_style="bold",
+        width=_WIDTH,
+    )
+    table.add_column("tokens")
+    for column in ("mean", "p5", "p50", "p90", "p95", "p99", "max", "sum"):
+        table.add_column(column, justify="right")
+    table.add_row("prompt", *_length_cells(figures.prompt_tokens))
+    table.add_row("output", *_length_cells(figures.output_tokens))
+    return table
+
+
+def _length_cells(lengths: LengthStats) -> list[str]:
+    values = (lengths.mean, lengths.p5, lengths.p50, lengths.p90, lengths.p95, lengths.p99)
+    return [*(f"{value:,.0f}" for value in values), f"{lengths.max:,}", _short(lengths.sum)]
+
+
+def _arrivals(figures: TraceStats) -> Table:
+    arrivals = figures.arrivals
+    table = Table(width=_WIDTH)
+    for name in ("arrivals", "duration s", "per s", "gap CV", "longest gap s", "equal stamps"):
+        table.add_column(name, justify="right")
+    table.add_row(
+        f"{arrivals.arrivals:,}",
+        f"{arrivals.duration_s:,.1f}",
+        _maybe(arrivals.rate_per_s),
+        _maybe(arrivals.gap_cv),
+        f"{arrivals.longest_gap_s:,.2f}",
+        f"{arrivals.equal_stamps:,}",
+    )
+    table.caption_justify = "left"
+    table.caption = "\n".join(
+        f"in windows of {window.window_s} s: dispersion {window.idc:,.2f}, peak {window.peak:,.2f} x mean, "
+        f"{window.empty_share:.1%} empty"
+        for window in arrivals.windows
+    )
+    return table
+
+
+def _prefix(figures: TraceStats) -> list[str]:
+    prefix = figures.prefix
+    if prefix is None:
+        return ["no prefix information"]
+    return [
+        f"prefix reuse, cache without limit: {prefix.token_hit_rate:.2%} of prompt tokens, "
+        f"{prefix.block_hit_rate:.2%} of blocks",
+        f"{prefix.distinct_blocks:,} distinct of {prefix.referenced_blocks:,} blocks of "
+        f"{prefix.block_tokens} tokens; {prefix.requests_with_hit:,} requests with a hit, "
+        f"{prefix.requests_fully_hit:,} fully hit",
+    ]
+
+
+def _maybe(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.3f}"
+
+
+def _short(value: int) -> str:
+    for unit, size in (("G", 10**9), ("M", 10**6)):
+        if value >= size:
+            return f"{value / size:,.2f}{unit}"
+    return f"{value:,}"
