@@ -2,8 +2,40 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class GoldenLog:
+    """A step-by-step log of an engine's scheduler."""
+
+    file: str
+    head: Row
+    """The config line."""
+    requests: list[Row]
+    """The request lines, in order of their ids."""
+    steps: list[Row]
+    """The step lines."""
+
+    @property
+    def config(self) -> Row:
+        """The engine's settings."""
+        return self.head["config"]
+
+    @classmethod
+    def read(cls, path: Path) -> GoldenLog:
+        """Read a gzipped log: one JSON object per line, each with its `kind`."""
+        with gzip.open(path, "rt") as file:
+            rows = [json.loads(line) for line in file]
+        kinds = {kind: [row for row in rows if row["kind"] == kind] for kind in ("config", "request", "step")}
+        return cls(path.name, kinds["config"][0], kinds["request"], kinds["step"])
 
 
 @dataclass(frozen=True)
@@ -12,10 +44,14 @@ class Difference:
 
     step: int
     """The log's step counter."""
-    ours: dict[str, Any]
+    ours: Row
     """The fields that differ, as the simulator decided them."""
-    theirs: dict[str, Any]
+    theirs: Row
     """The same fields in the log."""
+
+    def __str__(self) -> str:
+        parts = [f"{name}: {self.ours[name]} here, {self.theirs[name]} in the log" for name in self.ours]
+        return f"step {self.step}: " + "; ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -34,4 +70,22 @@ class Comparison:
     @property
     def equal(self) -> bool:
         """Whether every step agrees."""
-        return self.first_difference is None and self.steps_equal == self.steps
+        return self.first_difference is None
+
+
+def compare(log: GoldenLog, step: Callable[[int], Row], fields: tuple[str, ...]) -> Comparison:
+    """Compare a log with what `step` returns for each of its counters, up to the first difference.
+
+    A field that is absent on both sides is equal.
+    """
+    for done, theirs in enumerate(log.steps):
+        ours = step(theirs["t"])
+        parted = [name for name in fields if ours.get(name) != theirs.get(name)]
+        if parted:
+            difference = Difference(
+                theirs["t"],
+                {name: ours.get(name) for name in parted},
+                {name: theirs.get(name) for name in parted},
+            )
+            return Comparison(log.file, len(log.steps), done, difference, fields)
+    return Comparison(log.file, len(log.steps), len(log.steps), None, fields)

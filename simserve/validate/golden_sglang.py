@@ -6,50 +6,35 @@ requests, the steps). Plays the model and the clients; the policy is told only w
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
 from simserve.core import Batch, Request, Wait
 from simserve.kv.radix_runs import Runs, canonical
-from simserve.policy.sglang import Params, SglangPolicy
-from simserve.validate.golden import Comparison, Difference
+from simserve.policy.sglang import SglangParams, SglangPolicy
+from simserve.validate.golden import Comparison, GoldenLog, compare
 
 OUTPUT_SEGMENT = 10_000
 """Segment 10000 + i of a log is the output of request i."""
-
+UNLIMITED = 1 << 60
+"""Longest sequence accepted: the recordings refuse nothing."""
 STEP_FIELDS = (
     "arr", "mode", "s", "new", "retract", "preempt", "abort", "ratio", "full", "chunk", "wait", "free",
     "evictable", "protected", "fin", "free_end", "evictable_end",
 )  # fmt: skip
+"""Fields of a step that are compared, all exactly (`ratio` as logged, to five decimals)."""
 
 
-class LoggedContent:
-    """The prompts of a log."""
-
-    def __init__(self, requests: list[dict[str, Any]]) -> None:
-        self._prompts = [canonical(r["prompt"]) for r in requests]
-
-    def prompt(self, request: Request) -> Runs:
-        return self._prompts[request.id]
-
-    def output_segment(self, request: Request) -> int:
-        return OUTPUT_SEGMENT + request.id
+def replay(path: Path) -> Comparison:
+    """Replay one log, up to the first step that differs."""
+    log = GoldenLog.read(path)
+    run = Replay(log.config, log.requests)
+    return compare(log, run.step, STEP_FIELDS)
 
 
-def read_log(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the config line, the request lines and the step lines of a log."""
-    with gzip.open(path, "rt") as file:
-        rows = [json.loads(line) for line in file]
-    requests = [row for row in rows if row["kind"] == "request"]
-    return rows[0], requests, [row for row in rows if row["kind"] == "step"]
-
-
-def params_of(config: dict[str, Any]) -> Params:
+def params_of(config: dict[str, Any]) -> SglangParams:
     """Translate the settings of a log."""
-    return Params(
-        max_total_tokens=config["kv_tokens"],
+    return SglangParams(
         max_running_requests=config["max_running"],
         chunked_prefill_size=config["chunk"],
         max_prefill_tokens=config["max_prefill"],
@@ -64,18 +49,43 @@ def params_of(config: dict[str, Any]) -> Params:
     )
 
 
+class LoggedContent:
+    """The prompts of a log."""
+
+    def __init__(self, requests: list[dict[str, Any]]) -> None:
+        """`requests` are the log's request lines, in order of their ids."""
+        self._prompts = [canonical(row["prompt"]) for row in requests]
+
+    def prompt(self, request: Request) -> Runs:
+        """Return the logged prompt."""
+        return self._prompts[request.id]
+
+    def output_segment(self, request: Request) -> int:
+        """Return the segment that the log gives the request's output."""
+        return OUTPUT_SEGMENT + request.id
+
+
 class Replay:
-    """One log, step by step."""
+    """The clients and the model of one log, around a policy."""
 
     def __init__(self, config: dict[str, Any], requests: list[dict[str, Any]]) -> None:
-        self.policy = SglangPolicy(params_of(config), LoggedContent(requests))
+        """`config` and `requests` as logged."""
+        self.policy = SglangPolicy(
+            params_of(config),
+            kv_blocks=config["kv_tokens"],
+            block_size=1,
+            max_model_len=UNLIMITED,
+            content=LoggedContent(requests),
+            keep_ratio_when_idle=True,
+        )
         self._rows = requests
-        self._factor = config["max_new_factor"]
-        self._produced = [0] * len(requests)
-        self._seen: set[int] = set()
-        self._due: dict[int, list[int]] = {}
+        self._allowance = config["max_new_factor"]
         self._overlap = config["overlap"]
-        self._late: list[int] = []
+        self._produced = [0] * len(requests)
+        self._admitted: set[int] = set()
+        self._unseen: list[int] = []
+        self._ended: list[int] = []
+        self._due: dict[int, list[int]] = {}
         self._followers: dict[int, list[int]] = {}
         for row in requests:
             if "at" in row:
@@ -85,25 +95,76 @@ class Replay:
 
     def step(self, t: int) -> dict[str, Any]:
         """Take the step with counter `t` and return it in the log's format."""
-        policy = self.policy
+        return self.run(t, 1)[0]
+
+    def run(self, t: int, most_steps: int) -> tuple[dict[str, Any], int]:
+        """Decide at `t` and repeat the step as often as the policy allows; return the first step and how often.
+
+        A run stops, like the engine's, with the first answer that ends, and before an arrival that the
+        decision is not sealed against.
+        """
+        arrivals = self._arrive(t)
+        batch = self.policy.next_batch(t)
+        row: dict[str, Any] = {"t": t, "arr": arrivals, **self._decision(batch)}
+        steps = 1
+        if isinstance(batch, Batch):
+            steps = min(most_steps, batch.repeats, self._steps_to_end(batch))
+            for ahead in range(1, steps):
+                if t + ahead in self._due:
+                    if not batch.sealed:
+                        steps = ahead
+                        break
+                    self._arrive(t + ahead)
+            self._play(batch, steps)
+        row |= self._outcome(batch, t + steps - 1)
+        return row, steps
+
+    # -- clients ---------------------------------------------------------------------------------------
+
+    def _arrive(self, t: int) -> list[int]:
         arrivals = sorted(self._due.pop(t, []))
         for index in arrivals:
-            policy.add(self._request(index))
-        batch = policy.next_batch(t)
-        row: dict[str, Any] = {"t": t, "arr": arrivals, **self._decision(batch)}
-        finished = [] if isinstance(batch, Wait) else self._play(batch)
-        row["fin"] = finished
-        row["free_end"] = policy.pool.free
-        row["evictable_end"] = policy.pool.tree.evictable
-        for index in finished:
+            row = self._rows[index]
+            prompt_tokens = sum(length for _, _, length in row["prompt"])
+            self.policy.add(Request(index, index, prompt_tokens, row["out"] * self._allowance, row["prio"]))
+        return arrivals
+
+    def _outcome(self, batch: Batch | Wait, t: int) -> dict[str, Any]:
+        """Note whose result was processed at step `t`: this step's, or with overlap the one before."""
+        ended = self._ended if isinstance(batch, Batch) else []
+        for index in ended:
             for follower in self._followers.get(index, ()):
                 self._due.setdefault(t + self._rows[follower]["gap"], []).append(follower)
-        return row
+        pool = self.policy.pool
+        return {"fin": ended, "free_end": pool.free, "evictable_end": pool.tree.evictable}
 
-    def _request(self, index: int) -> Request:
-        row = self._rows[index]
-        prompt_tokens = sum(length for _, _, length in row["prompt"])
-        return Request(index, index, prompt_tokens, row["out"] * self._factor, row["prio"])
+    # -- the model -------------------------------------------------------------------------------------
+
+    def _play(self, batch: Batch, steps: int) -> None:
+        """Make the tokens of a step, taken `steps` times, and report the answers that end."""
+        for request in batch.preempted:
+            self._produced[request.id] = request.known - request.prompt_tokens
+        tokens = self._sampling(batch)
+        for request in tokens:
+            self._produced[request.id] += steps
+        finished = [r for r in tokens if self._left(r) == 0]
+        before, self._unseen = self._unseen, [r.id for r in finished]
+        self._ended = before if self._overlap else self._unseen
+        self.policy.update(batch, steps, finished)
+
+    def _sampling(self, batch: Batch) -> list[Request]:
+        """Return the requests that get a token from a step, in batch order."""
+        tokens = [chunk.request for chunk in batch.chunks if chunk.last]
+        return tokens + ([s.request for s in self.policy.batch] if batch.decodes else [])
+
+    def _steps_to_end(self, batch: Batch) -> int:
+        left = (self._left(request) for request in self._sampling(batch))
+        return min((tokens for tokens in left if tokens > 0), default=1)
+
+    def _left(self, request: Request) -> int:
+        return self._rows[request.id]["out"] - self._produced[request.id]
+
+    # -- the log's view --------------------------------------------------------------------------------
 
     def _decision(self, batch: Batch | Wait) -> dict[str, Any]:
         policy = self.policy
@@ -121,39 +182,9 @@ class Replay:
         }
         if isinstance(batch, Batch):
             row["mode"] = ("mixed" if batch.decodes else "prefill") if batch.chunks else "decode"
-            row["s"] = [[c.request.id, c.tokens, c.cached] for c in batch.chunks]
+            row["s"] = [[chunk.request.id, chunk.tokens, chunk.cached] for chunk in batch.chunks]
             if batch.decodes:
                 row["s"] += [[s.request.id, 1, policy.batch.stored(s) - 1] for s in policy.batch]
-            row["new"] = [r.id for r in batch.admitted if r.id not in self._seen]
-            self._seen.update(row["new"])
+            row["new"] = [r.id for r in batch.admitted if r.id not in self._admitted]
+            self._admitted.update(row["new"])
         return row
-
-    def _play(self, batch: Batch) -> list[int]:
-        """Make the tokens of a step, report those that end, and return their ids."""
-        policy = self.policy
-        for request in batch.preempted:
-            self._produced[request.id] = request.known - request.prompt_tokens
-        tokens = [c.request for c in batch.chunks if c.last]
-        if batch.decodes:
-            tokens += [s.request for s in policy.batch]
-        for request in tokens:
-            self._produced[request.id] += 1
-        finished = [r for r in tokens if self._produced[r.id] == self._rows[r.id]["out"]]
-        policy.update(batch, 1, finished)
-        shown, self._late = self._late, [r.id for r in finished]
-        return shown if self._overlap else self._late
-
-
-def replay(path: Path) -> Comparison:
-    """Replay one log up to the first difference."""
-    head, requests, steps = read_log(path)
-    run = Replay(head["config"], requests)
-    for done, theirs in enumerate(steps):
-        ours = run.step(theirs["t"])
-        parted = [name for name in STEP_FIELDS if ours.get(name) != theirs.get(name)]
-        if parted:
-            difference = Difference(
-                theirs["t"], {n: ours.get(n) for n in parted}, {n: theirs.get(n) for n in parted}
-            )
-            return Comparison(path.name, len(steps), done, difference, STEP_FIELDS)
-    return Comparison(path.name, len(steps), len(steps), None, STEP_FIELDS)

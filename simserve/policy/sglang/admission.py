@@ -10,7 +10,7 @@ from enum import Enum
 
 from simserve.kv.radix import Node
 from simserve.kv.radix_pool import RadixPool
-from simserve.policy.sglang.params import CLIP_MAX_NEW_TOKENS, Params
+from simserve.policy.sglang.params import CLIP_MAX_NEW_TOKENS, SglangParams
 from simserve.policy.sglang.running import Running
 from simserve.policy.sglang.sequence import Sequence
 
@@ -28,7 +28,7 @@ class Verdict(Enum):
 class Admission:
     """The prefill step under construction."""
 
-    def __init__(self, params: Params, pool: RadixPool, running: Running, ratio: float, mixed: int) -> None:
+    def __init__(self, params: SglangParams, pool: RadixPool, running: Running, ratio: float, mixed: int) -> None:
         """`mixed` decoding sequences share the step and its budgets."""
         self._params = params
         self._pool = pool
@@ -38,7 +38,6 @@ class Admission:
         self._chunk_left = params.chunked_prefill_size - mixed if params.chunked_prefill_size > 0 else None
         self._taken = mixed
         self._promised = mixed + running.reserved * ratio
-        self._release = None
         self.admitted: list[Sequence] = []
         self.preempted: list[Sequence] = []
         self.chunked: Sequence | None = None
@@ -50,7 +49,7 @@ class Admission:
 
     def promised_to(self, sequence: Sequence) -> float:
         """Return the tokens reserved for the output of a running request."""
-        left = sequence.request.max_tokens - self._running.outputs(sequence)
+        left = sequence.most_outputs - self._running.outputs(sequence)
         return min(left, CLIP_MAX_NEW_TOKENS) * self._ratio
 
     def take_back(self, sequence: Sequence) -> None:
@@ -64,7 +63,7 @@ class Admission:
             limit = self._chunk_left
         cut = sequence.extend > limit
         sequence.extend = min(sequence.extend, limit)
-        self._take(sequence, 0 if cut else min(sequence.request.max_tokens, CLIP_MAX_NEW_TOKENS))
+        self._take(sequence, 0 if cut else min(sequence.most_outputs, CLIP_MAX_NEW_TOKENS))
         if cut:
             self.chunked = sequence
 
@@ -72,8 +71,8 @@ class Admission:
         """Admit a waiting request, if it fits; its `prefix` tokens are cached and end at `node`."""
         if self._params.ignore_eos and self._params.disable_radix_cache:
             return self._try_add_known_lengths(sequence)
-        outputs = min(max(sequence.outputs_left, 0), CLIP_MAX_NEW_TOKENS)
-        wanted = sequence.extend + outputs + self._params.page_size
+        outputs = min(sequence.outputs_left, CLIP_MAX_NEW_TOKENS)
+        wanted = sequence.extend + outputs + self._pool.page_size
         extend = self._pool.paged(sequence.extend)
         if wanted >= self.total_left:
             return Verdict.NO_TOKEN
@@ -99,8 +98,7 @@ class Admission:
         ends += [(s.outputs_left, s.known) for s in self.admitted]
         for sequence in self._running:
             outputs = self._running.outputs(sequence)
-            request = sequence.request
-            ends.append((request.max_tokens - outputs, request.prompt_tokens + outputs))
+            ends.append((sequence.most_outputs - outputs, sequence.request.prompt_tokens + outputs))
         alive = len(ends)
         for steps, held in sorted(ends):
             if free - steps * alive <= alive:
@@ -112,9 +110,10 @@ class Admission:
     def _admit(self, sequence: Sequence) -> Verdict:
         """Take a request that memory allows, whole or cut to the chunk budget."""
         if self._chunk_left is None or self._pool.paged(sequence.extend) <= self._chunk_left:
-            self._take(sequence, min(sequence.request.max_tokens, CLIP_MAX_NEW_TOKENS))
+            self._take(sequence, min(sequence.most_outputs, CLIP_MAX_NEW_TOKENS))
             return self._verdict()
-        cut = self._chunk_left - self._chunk_left % self._params.page_size
+        end = sequence.prefix + self._chunk_left
+        cut = self._chunk_left - end % self._pool.page_size
         if cut <= 0:
             return Verdict.STOP
         sequence.extend = cut
@@ -125,7 +124,7 @@ class Admission:
     def _take(self, sequence: Sequence, outputs: int) -> None:
         extend = self._pool.paged(sequence.extend)
         self.admitted.append(sequence)
-        self._promised += extend + outputs + self._params.page_size
+        self._promised += extend + outputs + self._pool.page_size
         self._taken += extend
         self._input_left -= extend
         if self._chunk_left is not None:

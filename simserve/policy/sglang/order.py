@@ -7,14 +7,14 @@ from collections import defaultdict
 
 from simserve.kv.radix import Node, RadixTree
 from simserve.kv.radix_pool import RadixPool
-from simserve.policy.sglang.params import IN_BATCH_TOKENS, LPM_QUEUE_LIMIT, Params
+from simserve.policy.sglang.params import IN_BATCH_TOKENS, LPM_QUEUE_LIMIT, SglangParams
 from simserve.policy.sglang.sequence import Sequence
 
 
 class QueueOrder:
     """Sorts the waiting queue before each attempt to prefill."""
 
-    def __init__(self, params: Params, pool: RadixPool) -> None:
+    def __init__(self, params: SglangParams, pool: RadixPool) -> None:
         self._params = params
         self._pool = pool
         self._random = random.Random(params.random_seed)

@@ -1,49 +1,82 @@
-"""Settings of the SGLang scheduler under SGLang's own names, with the defaults of version 0.5.23."""
+"""Settings of the SGLang scheduler under SGLang's own names, with the defaults of version 0.5.23.
+
+An option that is not modelled does not exist here and is refused. The size of the KV pool and `page_size` are
+not settings of the scheduler: they come from the replica's memory and its block size.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simserve.policy.base import PolicyParams
 
 INIT_RATIO = 0.7
+"""New-token ratio at the start, at conservativeness 1."""
 MIN_RATIO_FACTOR = 0.14
+"""Its floor as a share of the start."""
 DECAY_STEPS = 600
+"""Decode steps in which it falls from the start to the floor."""
 CLIP_MAX_NEW_TOKENS = 4096
-"""Output tokens that an admission reserves at most."""
+"""Output tokens of one request that an admission reserves at most."""
 RETRACT_DECODE_STEPS = 20
-"""Decode steps that each remaining request is granted when the ratio is set after a retraction."""
+"""Decode steps that a retraction makes room for and grants each remaining request when it sets the ratio."""
 LPM_QUEUE_LIMIT = 128
-"""Longest queue that lpm sorts; beyond it the queue stays in order of arrival."""
+"""Longest queue that lpm sorts; a longer one stays in order of arrival."""
 IN_BATCH_TOKENS = 32
-"""Cached tokens up to which, and common tokens from which, lpm defers a request behind a similar one."""
+"""Cached tokens up to which, and common tokens from which, a request is deferred behind a similar one."""
 
 SchedulePolicy = Literal["fcfs", "lpm", "dfs-weight", "lof", "random"]
 EvictionPolicy = Literal["lru", "lfu", "fifo", "filo", "mru", "slru", "priority"]
 
 
-class Params(PolicyParams):
-    """What decides the schedule."""
+class SglangParams(PolicyParams):
+    """Scheduler options of SGLang."""
 
-    max_total_tokens: int = Field(gt=0)
-    """KV tokens of the pool."""
-    max_running_requests: int = Field(gt=0)
-    chunked_prefill_size: int = 8192
-    """Prompt tokens per step; -1 turns chunking off."""
-    max_prefill_tokens: int = Field(16384, gt=0)
-    page_size: int = Field(1, gt=0)
-    schedule_policy: SchedulePolicy = "fcfs"
-    schedule_conservativeness: float = Field(1.0, ge=0)
-    disable_radix_cache: bool = False
-    radix_eviction_policy: EvictionPolicy = "lru"
-    enable_mixed_chunk: bool = False
-    disable_overlap_schedule: bool = False
-    enable_priority_scheduling: bool = False
-    disable_priority_preemption: bool = False
-    priority_scheduling_preemption_threshold: int = 10
-    schedule_low_priority_values_first: bool = False
-    ignore_eos: bool = False
-    """Whether the clients ask to ignore the end token (a property of the requests, not of the server)."""
-    random_seed: int = 0
+    max_running_requests: int = Field(
+        default=2048, ge=1, description="Most requests that decode at once (the default is assumed)."
+    )
+    chunked_prefill_size: int = Field(
+        default=8192, ge=-1, description="Prompt tokens of one step; -1: prompts are not cut."
+    )
+    max_prefill_tokens: int = Field(
+        default=16384, ge=1, description="Prompt tokens of one step that admit a further request."
+    )
+    schedule_policy: SchedulePolicy = Field(default="fcfs", description="Order of the waiting queue.")
+    schedule_conservativeness: float = Field(
+        default=1.0, ge=0, description="Factor on the share of the output reserved for running requests."
+    )
+    disable_radix_cache: bool = Field(default=False, description="Turn the prefix cache off.")
+    radix_eviction_policy: EvictionPolicy = Field(
+        default="lru", description="Which unused leaf of the prefix cache goes first."
+    )
+    enable_mixed_chunk: bool = Field(default=False, description="Let decodes share the prefill steps.")
+    disable_overlap_schedule: bool = Field(
+        default=False, description="Process a step's result before the next is chosen, not after."
+    )
+    enable_priority_scheduling: bool = Field(
+        default=False, description="Order the queue by priority; higher values go first."
+    )
+    schedule_low_priority_values_first: bool = Field(default=False, description="Lower values go first.")
+    disable_priority_preemption: bool = Field(
+        default=False, description="Never stop a running request for a more urgent one."
+    )
+    priority_scheduling_preemption_threshold: int = Field(
+        default=10, ge=0, description="Lead in priority beyond which a running request is stopped."
+    )
+    random_seed: int = Field(default=0, description="Seed of the order `random`.")
+    ignore_eos: bool = Field(
+        default=False,
+        description="Whether the clients set ignore_eos, so that every answer is taken to use all its tokens.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> SglangParams:
+        if self.chunked_prefill_size == 0:
+            raise ValueError("chunked_prefill_size is 0; give a positive number of tokens, or -1 for none")
+        if self.enable_priority_scheduling and self.schedule_policy not in ("fcfs", "lof"):
+            raise ValueError(
+                f"enable_priority_scheduling needs schedule_policy fcfs or lof, not {self.schedule_policy}"
+            )
+        return self

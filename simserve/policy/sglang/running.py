@@ -70,10 +70,15 @@ class Running:
         self._residues[(sequence.kv.stored - sequence.joined) % self._page_size] += 1
         self._reserve(sequence)
 
-    def launch(self, steps: int) -> None:
+    @property
+    def live(self) -> int:
+        """Sequences that are not done."""
+        return len(self._sequences) - len(self._done)
+
+    def launch(self, steps: int = 1) -> None:
         """Let every sequence grow by `steps` tokens of KV."""
         self._launched += steps
-        self.kv_tokens += steps * (len(self._sequences) - len(self._done))
+        self.kv_tokens += steps * self.live
 
     def book(self, steps: int) -> None:
         """Let every sequence have `steps` known output tokens more."""
@@ -130,9 +135,24 @@ class Running:
         for slot, sequence in enumerate(sequences, self._last_slot + 1):
             sequence.slot = self._last_slot = slot
 
-    def decode_need(self) -> int:
-        """Return the tokens of new pages that the next decode step takes."""
-        return self._residues[-self._launched % self._page_size] * self._page_size
+    def decode_need(self, steps: int = 1) -> int:
+        """Return the tokens of new pages that the next `steps` decode steps take."""
+        rounds, rest = divmod(steps, self._page_size)
+        pages = rounds * self.live
+        for ahead in range(rest):
+            pages += self._residues[-(self._launched + ahead) % self._page_size]
+        return pages * self._page_size
+
+    def steps_within(self, tokens: int) -> int:
+        """Return the most decode steps whose new pages take at most `tokens` tokens."""
+        rounds, rest = divmod(tokens // self._page_size, self.live)
+        steps = rounds * self._page_size
+        for ahead in range(self._page_size):
+            rest -= self._residues[-(self._launched + ahead) % self._page_size]
+            if rest < 0:
+                break
+            steps += 1
+        return steps
 
     def _settle(self, sequence: Sequence) -> None:
         self._residues[(sequence.kv.stored - sequence.joined) % self._page_size] -= 1
@@ -142,7 +162,7 @@ class Running:
         sequence.joined = sequence.marked = self._launched
 
     def _left(self, sequence: Sequence) -> int:
-        return min(sequence.request.max_tokens - self.outputs(sequence), CLIP_MAX_NEW_TOKENS)
+        return min(sequence.most_outputs - self.outputs(sequence), CLIP_MAX_NEW_TOKENS)
 
     def _decays_from(self, sequence: Sequence) -> int:
         """Return the booked step after which each output lowers the reservation of `sequence`."""

@@ -8,18 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from simserve.core import Batch, Chunk, Request, Wait
-from simserve.errors import InvariantError
+from simserve.errors import InvariantError, ScenarioError
 from simserve.kv.radix_pool import RadixPool
 from simserve.policy.base import POLICIES
 from simserve.policy.sglang.admission import Admission, Verdict
 from simserve.policy.sglang.content import Content, UniqueContent
 from simserve.policy.sglang.order import QueueOrder
-from simserve.policy.sglang.params import RETRACT_DECODE_STEPS, Params
+from simserve.policy.sglang.params import RETRACT_DECODE_STEPS, SglangParams
 from simserve.policy.sglang.ratio import NewTokenRatio
 from simserve.policy.sglang.running import Running
 from simserve.policy.sglang.sequence import Sequence
+
+
+class Outcome(NamedTuple):
+    """A step that was run: how often, and whose last token came out of it."""
+
+    step: Step
+    steps: int
+    done: set[int]
 
 
 @dataclass
@@ -38,14 +47,31 @@ class Step:
 class SglangPolicy:
     """Decides the steps of one SGLang replica."""
 
-    Params = Params
+    Params = SglangParams
 
-    def __init__(self, params: Params, content: Content | None = None) -> None:
-        """`content` says what the prompts are; without it no two have a token in common."""
+    def __init__(
+        self,
+        params: SglangParams,
+        *,
+        kv_blocks: int,
+        block_size: int,
+        max_model_len: int,
+        lanes: int = 1,
+        content: Content | None = None,
+        keep_ratio_when_idle: bool = False,
+    ) -> None:
+        """`block_size` is SGLang's page size in tokens; `content` says what the prompts are.
+
+        Without `content` no two requests have a token in common. `keep_ratio_when_idle` leaves out what the
+        engine's event loop does outside the scheduler: it resets the new-token ratio whenever it idles.
+        Raises ScenarioError for more than one lane: pipeline parallelism is not modelled.
+        """
+        if lanes != 1:
+            raise ScenarioError(f"policy 'sglang' does not model pipeline parallelism (pp is {lanes}, allowed: 1)")
         self.params = params
         self.pool = RadixPool(
-            params.max_total_tokens,
-            params.page_size,
+            kv_blocks * block_size,
+            block_size,
             params.radix_eviction_policy,
             cache=not params.disable_radix_cache,
         )
@@ -54,22 +80,24 @@ class SglangPolicy:
         """Nobody is admitted until somebody leaves the running batch."""
         self.chunked: Sequence | None = None
         """The request whose prompt is in progress."""
-        self.batch = Running(params.page_size)
+        self.batch = Running(block_size)
         self.queue: list[Sequence] = []
         self.last = Step()
         """The step decided last."""
+        self._most_tokens = max_model_len - 1 - block_size
         self._content = content or UniqueContent()
+        self._keep_ratio_when_idle = keep_ratio_when_idle
         self._order = QueueOrder(params, self.pool)
         self._preempts = params.enable_priority_scheduling and not params.disable_priority_preemption
         self._overlap = not params.disable_overlap_schedule
         self._parting: dict[int, Sequence] = {}
         self._entered = 0
-        self._unbooked: tuple[Step, int, list[Request]] | None = None
+        self._unbooked: Outcome | None = None
 
     @property
     def running(self) -> int:
         """Requests that hold KV."""
-        return len(self.batch) + len(self.last.prefill)
+        return self.batch.live + len(self._parting) + sum(not s.done for s in self.last.prefill)
 
     @property
     def waiting(self) -> int:
@@ -78,33 +106,46 @@ class SglangPolicy:
 
     @property
     def kv_used_blocks(self) -> int:
-        """Pages held by requests in flight."""
-        return (self.pool.capacity - self.pool.room) // self.params.page_size
+        """Pages that requests in flight hold."""
+        return (self.pool.capacity - self.pool.room) // self.pool.page_size
 
     def add(self, request: Request) -> None:
         """Put an arriving request in the waiting queue."""
         prompt = self._content.prompt(request)
-        self._enqueue(Sequence(request, prompt, self._content.output_segment(request)))
+        most_outputs = min(request.max_tokens, self._most_tokens - request.prompt_tokens)
+        self._enqueue(Sequence(request, prompt, self._content.output_segment(request), most_outputs))
 
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
-        """Decide the next step."""
-        self._join_prefilled()
-        step = Step()
-        batch = self._prefill(step) or self._decode(step)
-        if batch is None:
+        """Decide the next step; a result not processed yet is, if nothing can be done without it."""
+        batch = self._decide()
+        if batch is None and self._unbooked is not None:
             self._book_late()
-            return Wait()
-        self.last = step
-        return batch
+            batch = self._decide()
+        if batch is not None:
+            return batch
+        if not self._keep_ratio_when_idle:
+            self.ratio.reset()
+        return Wait()
 
     def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
         """Book the step decided last, or, with overlap, keep it until the next one is decided."""
-        done = list(finished)
-        if self._overlap:
-            self._book_late()
-            self._unbooked = self.last, steps, done
-        else:
-            self._book(self.last, steps, done)
+        step, done = self.last, {request.id for request in finished}
+        if steps > 1:
+            self._repeat(steps - 1)
+        if not self._overlap:
+            self._book(Outcome(step, steps, done))
+            return
+        self._book_late()
+        if steps > 1:
+            self._book(Outcome(step, steps - 1, set()))
+        self._unbooked = Outcome(step, 1, done)
+
+    def _decide(self) -> Batch | None:
+        self._join_prefilled()
+        step = Step()
+        batch = self._prefill(step) or self._decode(step)
+        self.last = step
+        return batch
 
     # -- queue -----------------------------------------------------------------------------------------
 
@@ -135,7 +176,7 @@ class SglangPolicy:
     def _part_limited(self, joining: list[Sequence]) -> None:
         """Take out whoever will have all its allowed output once the step in flight is booked."""
         for sequence in joining:
-            self.batch.limit(sequence, sequence.outputs_left - 1)
+            self.batch.limit(sequence, max(0, sequence.request.max_tokens - sequence.outputs - 1))
         parting = self.batch.take_limited()
         if parting:
             self.full = False
@@ -221,6 +262,8 @@ class SglangPolicy:
         need = sum(self.pool.need(s.kv, s.prefix + s.extend) for s in step.prefill)
         self._take(need)
         chunks = []
+        for sequence in new:
+            sequence.request.cached = sequence.prefix
         for sequence in step.prefill:
             sequence.kv.stored = sequence.prefix + sequence.extend
             chunks.append(
@@ -246,15 +289,33 @@ class SglangPolicy:
             self._retract(step)
             self.full = False
         decodes, context = self._launch(step)
-        return Batch(decodes, context, [], [], [s.request for s in step.retracted], [])
+        retracted = [s.request for s in step.retracted if not s.done]
+        return Batch(decodes, context, [], [], retracted, [], self._repeats(), self.full and not self._preempts)
 
     def _launch(self, step: Step) -> tuple[int, int]:
+        """Start one decode step; return its sequences and the sum of the tokens they attend."""
         if not len(self.batch):
             return 0, 0
         self._take(self.batch.decode_need())
-        self.batch.launch(1)
+        self.batch.launch()
         step.decodes = len(self.batch)
         return step.decodes, self.batch.kv_tokens
+
+    def _repeats(self) -> int:
+        """Return for how many steps the decode step just launched would be decided again.
+
+        Not at all while an admission could be tried or a result is awaited that ends somebody; else while
+        free memory lasts (evictions and retractions are decided one by one).
+        """
+        if (self.queue and (self._preempts or not self.full)) or (self._unbooked and self._unbooked.done):
+            return 1
+        return 1 + self.batch.steps_within(self.pool.free)
+
+    def _repeat(self, steps: int) -> None:
+        """Launch the decode step decided last for `steps` more times."""
+        self._take(self.batch.decode_need(steps))
+        self.batch.launch(steps)
+        self.ratio.decay(steps)
 
     def _retract(self, step: Step) -> None:
         """Send running requests back to the queue until the next token of the others fits."""
@@ -279,10 +340,10 @@ class SglangPolicy:
     def _book_late(self) -> None:
         if self._unbooked is not None:
             late, self._unbooked = self._unbooked, None
-            self._book(*late)
+            self._book(late)
 
-    def _book(self, step: Step, steps: int, finished: list[Request]) -> None:
-        done = {request.id for request in finished}
+    def _book(self, outcome: Outcome) -> None:
+        step, steps, done = outcome
         for sequence in step.prefill:
             if sequence is not step.chunked:
                 self._book_prompt(sequence, sequence.request.id in done)

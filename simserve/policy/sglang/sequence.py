@@ -17,6 +17,7 @@ class Sequence:
         "kv",
         "limit_at",
         "marked",
+        "most_outputs",
         "output_segment",
         "outputs",
         "prefix",
@@ -26,10 +27,12 @@ class Sequence:
         "slot",
     )
 
-    def __init__(self, request: Request, prompt: Runs, output_segment: int) -> None:
+    def __init__(self, request: Request, prompt: Runs, output_segment: int, most_outputs: int) -> None:
         self.request = request
         self.prompt = prompt
         self.output_segment = output_segment
+        self.most_outputs = most_outputs
+        """Output tokens to reckon with: what the client allows, cut to what the replica can hold."""
         self.kv = Holding()
         """Its tokens in the pool (while it decodes: as of `joined`)."""
         self.outputs = 0
@@ -57,8 +60,8 @@ class Sequence:
 
     @property
     def outputs_left(self) -> int:
-        """Output tokens that the client still allows."""
-        return self.request.max_tokens - self.outputs
+        """Output tokens to reckon with from now on."""
+        return self.most_outputs - self.outputs
 
     def runs(self) -> Runs:
         """Return prompt and known output."""
