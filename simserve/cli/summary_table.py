@@ -56,5 +56,5 @@ def _lines(summary: Summary) -> list[str]:
         lines.append(f"{summary.cost_per_million_output_tokens:,.2f} per million output tokens")
     shares = ", ".join(f"{share:.1%} {name}" for name, share in summary.provenance.items() if share)
     if shares:
-        lines.append(f"Simulated time from latencies that are {shares}")
+        lines.append(f"Step times: {shares}")
     return lines

@@ -33,12 +33,12 @@ def first_rows(path: Path) -> np.ndarray:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Path]:
-    def simulate(name: str, *options: str) -> Path:
+    def simulate(name: str, *options: str, exit_codes: tuple[int, ...] = (0,)) -> Path:
         args = ["run", f"scenarios/{name}", "--out", str(tmp_path / "out"), "--force", "--quiet"]
         for option in (f"workload.limit={N}", *options):
             args += ["--set", option]
         done = CliRunner().invoke(app, args)
-        assert done.exit_code == 0, done.output
+        assert done.exit_code in exit_codes, done.output
         return tmp_path / "out"
 
     return simulate
@@ -97,7 +97,8 @@ def test_fast_forward_changes_nothing(run: Callable[..., Path]) -> None:
 
 def test_more_replicas_never_hurt_the_tail(run: Callable[..., Path]) -> None:
     def p99_ttft_ms(replicas: int) -> float:
-        folder = run("fleet.yaml", f"pools.0.replicas={replicas}", "workload.rate_scale=30")
+        options = (f"pools.0.replicas={replicas}", "workload.rate_scale=30")  # too much for one
+        folder = run("fleet.yaml", *options, exit_codes=(0, 3))
         return json.loads((folder / "summary.json").read_text())["whole"]["ttft_ms"]["p99"]
 
     tails = [p99_ttft_ms(replicas) for replicas in (1, 2, 4)]
