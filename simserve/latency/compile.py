@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from simserve.errors import ScenarioError
+from simserve.errors import ScenarioError, nearest
 from simserve.hardware import GpuSpec
 from simserve.latency.blocks.dense import add_dense
 from simserve.latency.blocks.ends import add_embedding, add_head
@@ -15,6 +15,7 @@ from simserve.latency.blocks.moe import add_moe
 from simserve.latency.blocks.plan import Plan, Setting
 from simserve.latency.kernels import Machine
 from simserve.latency.kernels.collective import hop_us
+from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.overhead import VLLM, EngineOverhead
 from simserve.latency.profiles import ProfileStore, shipped_profiles
 from simserve.latency.roofline import BYTES, peaks_of
@@ -34,22 +35,33 @@ def compile_step_latency(
     *,
     weights_dtype: str = "bf16",
     kv_dtype: str = "bf16",
+    experts_dtype: str | None = None,
+    expert_load: ExpertLoad = "uniform",
     overhead: EngineOverhead = VLLM,
     profiles: ProfileStore | None = None,
     analytic: Literal["allow", "refuse"] = "allow",
 ) -> TableLatency:
     """Compile the step latency of one replica.
 
-    `weights_dtype` is that of the layers' matrices (embedding and head stay at 16 bit). With
-    analytic="refuse", a combination without a measured table raises `ProfileError`; with "allow" it is
-    costed by roofline, tagged so, and named in `TableLatency.estimated`.
+    `weights_dtype` is that of the layers' matrices, `experts_dtype` that of routed experts where it
+    differs (gpt-oss: bf16 and mxfp4); embedding, router and head stay at 16 bit. With DP-attention (`dp`
+    > 1) the decodes and chunks of a step are those of one attention rank, and every rank is taken to
+    carry the same. With analytic="refuse", a combination without a measured table raises `ProfileError`;
+    with "allow" it is costed by roofline, tagged so, and named in `TableLatency.estimated`.
     """
-    for name, dtype in (("weights_dtype", weights_dtype), ("kv_dtype", kv_dtype)):
-        if dtype not in BYTES:
-            raise ScenarioError(f"{name}: unknown dtype {dtype!r}; known: {', '.join(BYTES)}")
+    _check_dtypes(weights_dtype=weights_dtype, kv_dtype=kv_dtype, experts_dtype=experts_dtype)
     store = profiles or shipped_profiles()
     machine = Machine(gpu.name, peaks_of(gpu), store, analytic == "allow", gpu.sm_arch)
-    setting = Setting(machine, spec.hidden_size, parallelism, weights_dtype, kv_dtype)
+    setting = Setting(
+        machine,
+        spec.hidden_size,
+        parallelism,
+        weights_dtype,
+        kv_dtype,
+        experts_dtype or weights_dtype,
+        expert_load,
+        gpu.gpus_per_node,
+    )
     handed_over = 2 * spec.hidden_size * BYTES[setting.activation_dtype]
     start_us = hop_us(machine, 0)
     per_token_us = hop_us(machine, handed_over) - start_us
@@ -61,6 +73,13 @@ def compile_step_latency(
     slowest = max(latencies, key=lambda latency: latency.step_ns(sequences, sequences * context, ()))
     slowest.forget()
     return slowest
+
+
+def _check_dtypes(**dtypes: str | None) -> None:
+    for name, dtype in dtypes.items():
+        if dtype is not None and dtype not in BYTES:
+            hint = nearest(dtype, BYTES)
+            raise ScenarioError(f"{name}: unknown dtype {dtype!r}{hint}; known: {', '.join(BYTES)}")
 
 
 def _distinct_plans(spec: ModelSpec, setting: Setting) -> list[Plan]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simserve.latency.grid import ANALYTIC, Float64, Tags
 
@@ -15,6 +16,10 @@ class Cost(NamedTuple):
 
     us: Float64
     tags: Tags
+
+    def where(self, condition: NDArray[np.bool_], other: Cost) -> Cost:
+        """Return this cost where `condition` (bool[n]) holds, else the other."""
+        return Cost(np.where(condition, self.us, other.us), np.where(condition, self.tags, other.tags))
 
 
 class LinearOp(NamedTuple):

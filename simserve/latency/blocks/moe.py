@@ -1,13 +1,22 @@
-"""Routed experts: estimated for now."""
+"""Mixture-of-experts blocks: router, shared expert, routed experts, and how tokens reach them.
+
+Three ways, as vLLM and SGLang have them: without DP-attention every rank holds all tokens and one
+all-reduce sums the experts' outputs (with or without EP); with DP-attention and no EP, tokens are
+gathered first and scattered after; with DP-attention and EP, DeepEP dispatches and combines them. With
+DP-attention the step's tokens are those of one attention rank, and all ranks are taken to carry the same.
+"""
 
 from __future__ import annotations
 
+from simserve.errors import ScenarioError
 from simserve.latency.blocks.dense import mlp_ops
 from simserve.latency.blocks.plan import Plan, Setting
-from simserve.latency.costs import Cost, LinearOp, analytic
+from simserve.latency.costs import Cost, LinearOp
 from simserve.latency.grid import Float64
-from simserve.latency.kernels.collective import all_reduce
+from simserve.latency.kernels.collective import all_reduce, collective
 from simserve.latency.kernels.elementwise import elementwise
+from simserve.latency.kernels.exchange import LOW_LATENCY_MAX_TOKENS, ExpertExchange
+from simserve.latency.kernels.experts import Experts, RoutedExperts
 from simserve.latency.kernels.gemm import gemm
 from simserve.latency.roofline import BYTES
 from simserve.model.spec import MoeFfn
@@ -16,30 +25,73 @@ from simserve.model.spec import MoeFfn
 def add_moe(plan: Plan, ffn: MoeFfn, setting: Setting, times: int) -> None:
     """Add `times` layers of this block to the plan."""
     machine, hidden, width = setting.machine, setting.hidden, BYTES[setting.activation_dtype]
+    slots = ffn.n_routed_experts + ffn.zero_experts
     ops = [
         elementwise(machine, "norm", 4 * hidden * width),
-        gemm(machine, "router gate", "bf16", ffn.n_routed_experts + ffn.zero_experts, hidden),
-        LinearOp("routed experts", _routed(ffn, setting)),
+        gemm(machine, "router gate", setting.activation_dtype, slots, hidden),
+        elementwise(machine, "router top-k", 4 * slots + 8 * ffn.num_experts_per_tok),
     ]
     if ffn.shared_intermediate_size:
         ops += mlp_ops(setting, "shared expert", ffn.shared_intermediate_size, setting.parallel.tp)
-    if setting.parallel.tp > 1:
-        ops.append(all_reduce(machine, "MoE all-reduce", setting.parallel.tp, hidden * width))
+    ops += _routed(ffn, setting)
     plan.add(ops, times)
 
 
-def _routed(ffn: MoeFfn, setting: Setting):
-    dtype = setting.weights_dtype
-    shards = max(setting.parallel.tp, setting.parallel.ep)
-    matrix = 3.0 * setting.hidden * ffn.moe_intermediate_size
+def _routed(ffn: MoeFfn, setting: Setting) -> list[LinearOp]:
+    parallel, machine = setting.parallel, setting.machine
+    group = parallel.tp * parallel.dp
+    if group % parallel.ep:
+        raise ScenarioError(f"ep: {parallel.ep} does not divide tp * dp = {group}")
+    if parallel.ep > ffn.n_routed_experts:
+        raise ScenarioError(f"ep: {parallel.ep} is more than the {ffn.n_routed_experts} routed experts")
+    picks = ffn.num_experts_per_tok * ffn.n_routed_experts / (ffn.n_routed_experts + ffn.zero_experts)
+    experts = Experts(
+        setting.hidden,
+        ffn.moe_intermediate_size,
+        ffn.n_routed_experts,
+        picks,
+        group // parallel.ep,
+        parallel.ep,
+        setting.experts_dtype,
+    )
+    row = setting.hidden * BYTES[setting.activation_dtype]
+    if parallel.dp == 1:
+        ops = [_experts_op(RoutedExperts(machine, experts, setting.expert_load), 1)]
+        if group > 1:
+            ops.append(all_reduce(machine, "MoE all-reduce", group, row))
+        return ops
+    if parallel.ep == 1:
+        routed = RoutedExperts(machine, experts, setting.expert_load)
+        return [
+            collective(machine, "token all-gather", "all_gather", group, row * parallel.dp),
+            _experts_op(routed, parallel.dp),
+            collective(machine, "token reduce-scatter", "reduce_scatter", group, row * parallel.dp),
+        ]
+    return _expert_parallel(ffn, setting, experts)
 
-    def cost(tokens: Float64) -> Cost:
-        experts = ffn.n_routed_experts
-        share = ffn.num_experts_per_tok / experts
-        touched = experts * (1.0 - (1.0 - share) ** tokens)
-        flops = 2.0 * matrix * tokens * ffn.num_experts_per_tok / shards
-        return analytic(
-            setting.machine.peaks.analytic_us(flops, touched * matrix * BYTES[dtype] / shards, dtype)
-        )
 
-    return cost
+def _expert_parallel(ffn: MoeFfn, setting: Setting, experts: Experts) -> list[LinearOp]:
+    """Return dispatch, experts and combine; `tokens` are one rank's, the experts see those of all ranks."""
+    machine, parallel = setting.machine, setting.parallel
+    ranks = parallel.ep
+    nodes = -(-ranks // setting.gpus_per_node)
+    exchange = (setting.hidden, ffn.num_experts_per_tok, ffn.n_routed_experts, ranks, nodes)
+    dispatch, combine = (ExpertExchange(machine, phase, *exchange) for phase in ("dispatch", "combine"))
+    small, large = (
+        RoutedExperts(machine, experts, setting.expert_load, phase) for phase in ("decode", "prefill")
+    )
+
+    def routed(tokens: Float64) -> Cost:
+        group_tokens = tokens * parallel.dp
+        below = tokens <= LOW_LATENCY_MAX_TOKENS
+        return small.cost(group_tokens).where(below, large.cost(group_tokens))
+
+    return [
+        LinearOp("dispatch", dispatch.cost),
+        LinearOp("routed experts", routed),
+        LinearOp("combine", combine.cost),
+    ]
+
+
+def _experts_op(routed: RoutedExperts, factor: int) -> LinearOp:
+    return LinearOp("routed experts", lambda tokens: routed.cost(tokens * factor))

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from simserve.latency.costs import Cost, LinearOp
 from simserve.latency.grid import Float64
+from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.kernels.machine import Machine
 from simserve.model.parallel import Parallelism
 
@@ -49,6 +50,9 @@ class Setting:
     parallel: Parallelism
     weights_dtype: str
     kv_dtype: str
+    experts_dtype: str
+    expert_load: ExpertLoad
+    gpus_per_node: int
 
     @property
     def activation_dtype(self) -> str:

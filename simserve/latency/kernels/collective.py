@@ -24,6 +24,8 @@ def all_reduce(machine: Machine, name: str, ranks: int, bytes_per_row: float, ti
     """Return the all-reduce of `bytes_per_row` bytes per token over `ranks` GPUs (nothing for one)."""
     nccl = _grid(machine, "all_reduce", "nccl", ranks)
     custom = _grid(machine, "all_reduce", "custom_graph", ranks)
+    if nccl is None:
+        machine.missing("collective", f"all_reduce over {ranks} GPUs", "ranks", ranks)
 
     def cost(rows: Float64) -> Cost:
         size = rows * bytes_per_row
@@ -34,7 +36,7 @@ def all_reduce(machine: Machine, name: str, ranks: int, bytes_per_row: float, ti
             return Cost(us, tags)
         custom_us, custom_tags = custom.tagged(size)
         small = size <= CUSTOM_ALL_REDUCE_MAX_BYTES
-        return Cost(np.where(small, custom_us, us), np.where(small, custom_tags, tags))
+        return Cost(custom_us, custom_tags).where(small, Cost(us, tags))
 
     return LinearOp(name, cost, times)
 
@@ -44,6 +46,8 @@ def collective(
 ) -> LinearOp:
     """Return NCCL's `kind` (all_gather, reduce_scatter, all_to_all); the table's note defines the bytes."""
     grid = _grid(machine, kind, "nccl", ranks)
+    if grid is None:
+        machine.missing("collective", f"{kind} over {ranks} GPUs", "ranks", ranks)
 
     def cost(rows: Float64) -> Cost:
         size = rows * bytes_per_row
@@ -81,5 +85,4 @@ def _wire_us(machine: Machine, kind: str, ranks: int, size: Float64) -> Float64:
 
 
 def _estimate(machine: Machine, kind: str, ranks: int, size: Float64) -> Cost:
-    machine.missing("collective", f"{kind} over {ranks} GPUs", "ranks", ranks)
     return analytic(HOP_LAUNCH_US + _wire_us(machine, kind, ranks, size) / LINK_EFFICIENCY)
