@@ -29,7 +29,6 @@ class Books:
         self._replica = replica
         self._cluster = cluster
         self._recorder = cluster.recorder
-        self._env = replica.env
         self._policy = replica.policy
         self.meter = Meter()
         self.answers: dict[int, Answer] = {}
@@ -43,9 +42,9 @@ class Books:
         self.answers[request.id] = Answer(request, length, self._recorder.is_steady(request))
         self.known_tokens += request.prompt_tokens
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: Batch, now_ns: int) -> None:
         """Book what a decision changes at once: preemptions, missed steps, admissions, prompt tokens."""
-        recorder, answers, now_ns = self._recorder, self.answers, self._env.now
+        recorder, answers = self._recorder, self.answers
         for request in batch.preempted:
             answer = answers[request.id]
             self.meter.preemptions += 1
@@ -63,13 +62,12 @@ class Books:
         for chunk in batch.chunks:
             self._count_prefill(answers[chunk.request.id], chunk.tokens, chunk.cached)
 
-    def step(self, batch: Batch, start_ns: int, lane_index: int = 0) -> None:
-        """Book one step with prompt chunks that began at `start_ns` and ends now."""
-        now_ns, lane = self._env.now, self.lanes[lane_index]
+    def step(self, batch: Batch, start_ns: int, now_ns: int, lane_index: int = 0) -> None:
+        """Book one step with prompt chunks, from `start_ns` until now."""
+        lane = self.lanes[lane_index]
         finished: list[Answer] = []
-        prefilled = sum(chunk.tokens for chunk in batch.chunks)
         decoded = lane.live if batch.decodes else 0
-        self._note_interval(start_ns, prefilled, decoded, 1)
+        self.meter.interval(start_ns, now_ns, self._policy, batch.tokens - batch.decodes, decoded, 1)
         if batch.decodes:
             self.meter.decode(batch, decoded, 1)
             self.known_tokens += decoded
@@ -78,14 +76,14 @@ class Books:
         self._rejoin(batch, lane)
         for chunk in batch.chunks:
             if chunk.last:
-                self._prompt_done(self.answers[chunk.request.id], lane_index, finished)
+                self._prompt_done(self.answers[chunk.request.id], now_ns, lane_index, finished)
         self._close(batch, 1, finished, lane_index)
 
-    def run(self, batch: Batch, run: Run, steps: int, lane_index: int = 0) -> None:
+    def run(self, batch: Batch, run: Run, steps: int, now_ns: int, lane_index: int = 0) -> None:
         """Book the first `steps` steps of a run of decode steps; the last ends now."""
-        now_ns, lane = self._env.now, self.lanes[lane_index]
+        lane = self.lanes[lane_index]
         decoded = lane.live * steps
-        self._note_interval(run.start_ns, 0, decoded, steps)
+        self.meter.interval(run.start_ns, now_ns, self._policy, 0, decoded, steps)
         self.meter.decode(batch, lane.live, steps)
         self.known_tokens += decoded
         if lane.in_rhythm(run.start_ns) and len(self.lanes) == 1:
@@ -97,6 +95,12 @@ class Books:
         self._rejoin(batch, lane)
         self._close(batch, steps, finished, lane_index)
 
+    def barren(self, steps: int) -> None:
+        """Count steps that showed no token (or computed nothing at all); too many in a row end the run."""
+        self._barren_steps += steps
+        if self._barren_steps > _MOST_BARREN_STEPS:
+            self._replica.stuck(f"{self._barren_steps} steps in a row showed no token")
+
     # -- parts -----------------------------------------------------------------------------------------
 
     def _close(self, batch: Batch, steps: int, finished: list[Answer], lane_index: int) -> None:
@@ -104,9 +108,10 @@ class Books:
         if finished or self.lanes[lane_index].live:
             self._barren_steps = 0
         else:
-            self._barren_steps += steps
-            if self._barren_steps > _MOST_BARREN_STEPS:
-                self._replica.stuck(f"{self._barren_steps} steps in a row showed no token")
+            self.barren(steps)
+        if not finished:
+            self._policy.update(batch, steps, (), lane_index)
+            return
         self._policy.update(batch, steps, [answer.request for answer in finished], lane_index)
         for answer in finished:
             del self.answers[answer.request.id]
@@ -114,9 +119,9 @@ class Books:
         for answer in finished:
             self._cluster.complete(answer.request, answer.length)
 
-    def _prompt_done(self, answer: Answer, lane_index: int, finished: list[Answer]) -> None:
+    def _prompt_done(self, answer: Answer, now_ns: int, lane_index: int, finished: list[Answer]) -> None:
         """A step computed the last known token of the request: show a token, unless none is wanted."""
-        recorder, now_ns, row = self._recorder, self._env.now, answer.request.id
+        recorder, row = self._recorder, answer.request.id
         if not answer.length:
             finished.append(answer)
             return
@@ -151,18 +156,3 @@ class Books:
         meter.prefill(tokens, cached)
         meter.recomputed_tokens += max(0, min(answer.computed_high, cached + tokens) - cached)
         answer.computed_high = max(answer.computed_high, cached + tokens)
-
-    def _note_interval(self, start_ns: int, prefill_tokens: int, decode_tokens: int, steps: int) -> None:
-        policy, meter, now_ns = self._policy, self.meter, self._env.now
-        meter.steps += steps
-        meter.busy_ns += now_ns - start_ns
-        meter.timeline.add(
-            start_ns,
-            now_ns,
-            policy.running,
-            policy.waiting,
-            policy.kv_used_blocks,
-            prefill_tokens,
-            decode_tokens,
-            steps,
-        )

@@ -53,16 +53,21 @@ class Cluster:
     def submit(self, request: Request) -> None:
         """A request arrives: route it, then admit or refuse it."""
         now_ns = self.env.now
-        self.recorder.arrive(request, now_ns)
+        recorder = self.recorder
+        recorder.arrive(request, now_ns)
         index = self.router.choose(request, self.replicas, now_ns)
+        recorder.replica[request.id] = index
         replica = self.replicas[index]
-        self.recorder.replica[request.id] = index
-        refusal = _refusal(request, replica.spec)
-        if refusal:
-            self.recorder.refuse(request, refusal, now_ns)
+        room = replica.spec.max_model_len - request.prompt_tokens
+        if room < 1 or request.prompt_tokens < 1:
+            recorder.refuse(request, _refusal(request, replica.spec), now_ns)
             self._ended(request.id)
             return
-        replica.enqueue(request, self._answer_length(request, replica.spec))
+        length = self._output_tokens[request.id]
+        if length > room or length > request.max_tokens:
+            recorder.note(request, _cut(request, replica.spec))
+            length = min(room, request.max_tokens)
+        replica.enqueue(request, length)
 
     def complete(self, request: Request, output_tokens: int) -> None:
         """A request's last token was shown."""
@@ -75,23 +80,19 @@ class Cluster:
             self._progress(self.env.now, ended, self._total)
         self.on_end(row)
 
-    def _answer_length(self, request: Request, spec: ReplicaSpec) -> int:
-        """Return the output tokens that will be produced; an answer cut short is noted with the reason."""
-        wanted = self._output_tokens[request.id]
-        room = spec.max_model_len - request.prompt_tokens
-        if wanted > min(request.max_tokens, room):
-            limit = "its max_tokens" if request.max_tokens <= room else f"max_model_len: {spec.limit_reason}"
-            self.recorder.note(request, f"answer cut at {limit}")
-        return min(wanted, request.max_tokens, room)
 
-
-def _refusal(request: Request, spec: ReplicaSpec) -> str | None:
-    """Return why the replica can never serve the request, or None."""
+def _refusal(request: Request, spec: ReplicaSpec) -> str:
+    """Return why the replica can never serve the request."""
     if request.prompt_tokens < 1:
         return "empty prompt"
-    if request.prompt_tokens >= spec.max_model_len:
-        return f"prompt of max_model_len {spec.max_model_len} tokens or more ({spec.limit_reason})"
-    return None
+    return f"prompt of max_model_len {spec.max_model_len} tokens or more ({spec.limit_reason})"
+
+
+def _cut(request: Request, spec: ReplicaSpec) -> str:
+    """Return what cuts the request's answer short."""
+    if request.max_tokens <= spec.max_model_len - request.prompt_tokens:
+        return "answer cut at its max_tokens"
+    return f"answer cut at max_model_len {spec.max_model_len} ({spec.limit_reason})"
 
 
 def _replica_class(latency: StepLatency) -> type[Replica]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simserve.core import Batch
 from simserve.engine.timeline import TimelineRecorder
+from simserve.policy.base import Policy
 
 
 class Meter:
@@ -33,6 +34,31 @@ class Meter:
         self.prefill_pairs = 0
         self.decode_pairs = 0
         self.timeline = TimelineRecorder()
+
+    def interval(
+        self,
+        start_ns: int,
+        end_ns: int,
+        policy: Policy,
+        prefill_tokens: int,
+        decode_tokens: int,
+        steps: int,
+    ) -> None:
+        """Count `steps` steps from `start_ns` to `end_ns`, with the policy's counts during them."""
+        self.steps += steps
+        self.busy_ns += end_ns - start_ns
+        self.timeline.add(
+            (
+                start_ns,
+                end_ns,
+                policy.running,
+                policy.waiting,
+                policy.kv_used_blocks,
+                prefill_tokens,
+                decode_tokens,
+                steps,
+            )
+        )
 
     def decode(self, batch: Batch, live: int, steps: int) -> None:
         """Count `steps` steps; `live` of the batch's sequences show a token in each, the rest is padding."""

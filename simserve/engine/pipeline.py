@@ -39,7 +39,6 @@ class PipelineReplica(Replica):
         free_lanes = list(range(stages))
         flights: deque[_Flight] = deque()
         while True:
-            self.wake()
             decision: Batch | Wait = Wait()
             if free_lanes:
                 decision = self.policy.next_batch(env.now, free_lanes[-1])
@@ -48,22 +47,21 @@ class PipelineReplica(Replica):
                     continue
             if not flights:
                 yield from self.wait(decision)
+                self.woke()
                 continue
             delay_ns = flights[0].end_ns - env.now
             if free_lanes and delay_ns:
                 if (yield from self.interruptible(delay_ns)):
                     yield Boundary(env, self.rank, 0)
-                    if env.now < flights[0].end_ns:
-                        continue
             else:
                 yield Boundary(env, self.rank, delay_ns)
-            self.front.reach(env.now, self.rank)
-            free_lanes.append(self._land(flights.popleft()))
+            if self.woke() == flights[0].end_ns:
+                free_lanes.append(self._land(flights.popleft()))
 
     def _launch(self, batch: Batch, lane: int, stage_free_ns: list[int]) -> _Flight:
         """Send a microbatch through the stages, each of which it holds for one step time."""
-        self.books.begin(batch)
         now_ns = self.env.now
+        self.books.begin(batch, now_ns)
         run = None
         if batch.chunks:
             duration_ns = self.step_ns(batch)
@@ -81,7 +79,8 @@ class PipelineReplica(Replica):
     def _land(self, flight: _Flight) -> int:
         """Book a microbatch that has left the last stage; return its lane."""
         if flight.run is None:
-            self.books.step(flight.batch, flight.start_ns, flight.lane)
+            self.books.step(flight.batch, flight.start_ns, flight.end_ns, flight.lane)
         else:
-            self.books.run(flight.batch, flight.run._replace(start_ns=flight.start_ns), 1, flight.lane)
+            run = flight.run._replace(start_ns=flight.start_ns)
+            self.books.run(flight.batch, run, 1, flight.end_ns, flight.lane)
         return flight.lane

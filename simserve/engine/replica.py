@@ -105,29 +105,31 @@ class Replica:
 
     def serve(self) -> Generator[Event, None, None]:
         """Life of the replica: wait, decide, let time pass, book the outcome."""
-        env, books = self.env, self.books
+        env, books, policy = self.env, self.books, self.policy
         while True:
-            self.wake()
-            decision = self.policy.next_batch(env.now)
+            start_ns = env.now
+            decision = policy.next_batch(start_ns)
             if isinstance(decision, Wait):
                 yield from self.wait(decision)
+                self.woke()
                 continue
-            books.begin(decision)
+            books.begin(decision, start_ns)
             if decision.chunks:
-                start_ns = env.now
                 yield Boundary(env, self.rank, self.step_ns(decision))
-                self.front.reach(env.now, self.rank)
-                books.step(decision, start_ns)
+                books.step(decision, start_ns, self.woke())
+            elif not decision.decodes:
+                books.barren(1)
             else:
-                run = self._plan(decision)
+                run = self._plan(decision, start_ns)
                 steps = yield from self._pass_time(run, decision.sealed)
-                self.front.reach(env.now, self.rank)
-                books.run(decision, run, steps)
+                books.run(decision, run, steps, self.woke())
 
-    def wake(self) -> None:
-        """Count a wake-up and mark this instant's boundary as reached."""
+    def woke(self) -> int:
+        """Count a wake-up, mark this instant's boundary as reached, and return the time."""
+        now_ns = self.env.now
         self.books.meter.wakeups += 1
-        self.front.reach(self.env.now, self.rank)
+        self.front.reach(now_ns, self.rank)
+        return now_ns
 
     def step_ns(self, batch: Batch) -> int:
         """Return the duration of a step with prompt chunks."""
@@ -162,11 +164,10 @@ class Replica:
         self._may_interrupt = False
         return False
 
-    def _plan(self, batch: Batch) -> Run:
+    def _plan(self, batch: Batch, now_ns: int) -> Run:
         """Return the run of steps that nothing inside the replica can change."""
         page, offset = self.page_of(batch)
         lane = self.books.lanes[0]
-        now_ns = self.env.now
         if not self.fast_forward or not lane.in_rhythm(now_ns):
             return Run(now_ns, page, offset, 1)
         return Run(now_ns, page, offset, lane.steps_to_end(min(batch.repeats, PAGE - offset)))
@@ -175,11 +176,13 @@ class Replica:
         """Let the run pass; an arrival cuts it after the step in flight. Return the steps that were run."""
         env, steps = self.env, run.steps
         self._run = run
-        if sealed or steps == 1:
-            yield Boundary(env, self.rank, run.end_ns(steps) - env.now)
-        elif (yield from self.interruptible(run.end_ns(steps) - env.now)):
+        self._may_interrupt = steps > 1 and not sealed
+        try:
+            yield Boundary(env, self.rank, run.end_ns(steps) - run.start_ns)
+        except Interrupt:
             steps = run.steps_begun(env.now, self.front.passed(env.now, self.rank))
             yield Boundary(env, self.rank, run.end_ns(steps) - env.now)
+        self._may_interrupt = False
         self._run = None
         return steps
 

@@ -25,22 +25,10 @@ class TimelineRecorder:
     def __init__(self) -> None:
         self._rows = array("d")
 
-    def add(
-        self,
-        start_ns: int,
-        end_ns: int,
-        running: int,
-        waiting: int,
-        kv_used_blocks: int,
-        prefill_tokens: int,
-        decode_tokens: int,
-        steps: int,
-    ) -> None:
-        """Record an interval in which the counts held."""
+    def add(self, row: tuple[int, int, int, int, int, int, int, int]) -> None:
+        """Record an interval in which the counts held; `row` has the fields of `Timeline` in order."""
         rows = self._rows
-        rows.extend(
-            (start_ns, end_ns, running, waiting, kv_used_blocks, prefill_tokens, decode_tokens, steps)
-        )
+        rows.extend(row)
         if len(rows) >= _MOST_ROWS * _COLUMNS:
             merged = _merge(np.frombuffer(rows).reshape(-1, _COLUMNS), _MOST_ROWS // 4)
             self._rows = array("d", merged.tobytes())

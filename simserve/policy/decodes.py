@@ -12,6 +12,8 @@ from simserve.core import Request
 
 FOREVER = 1 << 60
 """A number of steps that no run reaches."""
+PLENTY = 1024
+"""Steps ahead beyond which nobody needs to know exactly: a run is planned no further."""
 
 
 class DecodeGroup:
@@ -61,15 +63,21 @@ class DecodeGroup:
     def blocks_within(self, steps: int) -> int:
         """Return the new blocks that the next `steps` steps need together."""
         rounds, rest = divmod(steps, self.block_size)
-        needed = rounds * self.size
-        for ahead in range(rest):
-            needed += self.residues[-(self.step + ahead) % self.block_size]
-        return needed
+        if not rest:
+            return rounds * self.size
+        first = -self.step % self.block_size
+        last = first - rest + 1
+        residues = self.residues
+        if last >= 0:
+            return rounds * self.size + sum(residues[last : first + 1])
+        return rounds * self.size + sum(residues[: first + 1]) + sum(residues[last:])
 
     def steps_within(self, blocks: int) -> int:
-        """Return the most steps whose new blocks are at most `blocks` (FOREVER for an empty group)."""
+        """Return the most steps whose new blocks are at most `blocks`; beyond PLENTY it may say PLENTY."""
         if not self.size:
             return FOREVER
+        if blocks >= self.size * (PLENTY // self.block_size + 1):
+            return PLENTY
         rounds, rest = divmod(blocks, self.size)
         steps = rounds * self.block_size
         for ahead in range(self.block_size):

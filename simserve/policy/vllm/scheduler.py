@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from simserve.core import Batch, Chunk, Request, Wait
 from simserve.kv import BlockPool, blocks_for
 from simserve.policy.base import POLICIES
-from simserve.policy.decodes import FOREVER, DecodeGroup
+from simserve.policy.decodes import DecodeGroup
 from simserve.policy.vllm.params import VllmParams
 from simserve.policy.vllm.queue import FcfsQueue, PriorityQueue, WaitingQueue
 from simserve.policy.vllm.walk import RunningWalk
@@ -41,6 +41,9 @@ class VllmPolicy:
         self.lane_of: dict[int, int] = {}
         """Lane of each decoding request; kept only when there are several lanes."""
         self._block_size = block_size
+        self._budget = params.max_num_batched_tokens
+        self._max_seqs = params.max_num_seqs
+        self._fcfs = params.policy == "fcfs"
         self._gate = params.scheduler_reserve_full_isl and params.version != "0.15"
         self._watermark_blocks = int(params.watermark * (kv_blocks + 1))
 
@@ -66,35 +69,28 @@ class VllmPolicy:
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         """Decide one step (see the module's note)."""
         group = self.groups[lane]
-        chunks: list[Chunk] = []
-        preempted: list[Request] = []
-        stalled: list[Request] = []
-        budget = self.params.max_num_batched_tokens
-        if not self.partial and group.size <= budget and group.blocks_next() <= self.pool.free:
-            self.pool.take(group.blocks_next())
-            budget -= group.size
+        budget = self._budget - group.size
+        needed = group.blocks_next()
+        if self.partial or budget < 0 or needed > self.pool.free:
+            budget, chunks, preempted, stalled = RunningWalk(self, lane).run()
         else:
-            walk = RunningWalk(self, lane)
-            budget, chunks, preempted, stalled = walk.run()
+            self.pool.free -= needed
+            chunks, preempted, stalled = [], [], []
+        admitted = self._admit(budget, chunks) if self.queue and not preempted else []
         decodes, context = group.size, group.context + group.size
-        admitted: list[Request] = []
-        if self.queue and not preempted:
-            admitted = self._admit(budget, chunks)
-        if not decodes and not chunks:
+        if chunks or preempted or stalled:
+            return Batch(decodes, context, chunks, admitted, preempted, stalled)
+        if not decodes:
             return Wait()
-        batch = Batch(decodes, context, chunks, admitted, preempted, stalled)
-        if not chunks and not preempted and not stalled:
-            batch.repeats = 1 + self._steps_until_shortage(group)
-            queue_is_blocked = bool(self.queue) and self.params.policy == "fcfs"
-            batch.sealed = queue_is_blocked or len(self.run_list) >= self.params.max_num_seqs
-        return batch
+        repeats = group.steps_within(self.pool.free + needed)
+        sealed = len(self.run_list) >= self._max_seqs or (self._fcfs and bool(self.queue))
+        return Batch(decodes, context, chunks, admitted, preempted, stalled, repeats, sealed)
 
     def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
         """Let decodes gain tokens, completed prompts join them, finished requests leave."""
         group = self.groups[lane]
         if steps > 1:
-            first = group.blocks_next()
-            self.pool.take(group.blocks_within(steps) - first)
+            self.pool.take(group.blocks_within(steps) - group.blocks_next())
         group.advance(steps)
         for request in batch.stalled:
             group.join(request)
@@ -105,12 +101,6 @@ class VllmPolicy:
             self._release(request)
 
     # -- running requests ------------------------------------------------------------------------------
-
-    def _steps_until_shortage(self, group: DecodeGroup) -> int:
-        """Return the further steps for which blocks suffice, those of the step just decided being taken."""
-        if not group.size:
-            return FOREVER
-        return group.steps_within(self.pool.free + group.blocks_next()) - 1
 
     def _join(self, request: Request, lane: int) -> None:
         self.groups[lane].join(request)
@@ -142,25 +132,24 @@ class VllmPolicy:
 
     def _admit(self, budget: int, chunks: list[Chunk]) -> list[Request]:
         """Admit from the head of the queue until the budget, the slots or the blocks run out."""
-        params = self.params
-        queue, pool = self.queue, self.pool
+        queue, pool, size = self.queue, self.pool, self._block_size
+        threshold = self.prefill_threshold()
         admitted: list[Request] = []
-        while queue and budget > 0 and len(self.run_list) < params.max_num_seqs:
+        while queue and budget > 0 and len(self.run_list) < self._max_seqs:
             request = queue.head()
             tokens = request.known
-            threshold = self.prefill_threshold()
             if 0 < threshold < tokens:
                 tokens = threshold
             if tokens > budget:
-                if not params.enable_chunked_prefill:
+                if not self.params.enable_chunked_prefill:
                     break
                 tokens = budget
             held_free = self._watermark_blocks if self.run_list else 0
             must_fit = request.known if self._gate else tokens
-            if blocks_for(must_fit, self._block_size) > pool.free - held_free:
+            if blocks_for(must_fit, size) > pool.free - held_free:
                 break
             queue.pop()
-            pool.take(blocks_for(tokens, self._block_size))
+            pool.take(blocks_for(tokens, size))
             budget -= tokens
             self.run_list[request.id] = request
             admitted.append(request)
