@@ -135,7 +135,7 @@ class Replay:
         for index in ended:
             for follower in self._followers.get(index, ()):
                 self._due.setdefault(t + self._rows[follower]["gap"], []).append(follower)
-        pool = self.policy.pool
+        pool = self.policy.state.pool
         return {"fin": ended, "free_end": pool.free, "evictable_end": pool.tree.evictable}
 
     # -- the model -------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class Replay:
     def _sampling(self, batch: Batch) -> list[Request]:
         """Return the requests that get a token from a step, in batch order."""
         tokens = [chunk.request for chunk in batch.chunks if chunk.last]
-        return tokens + ([s.request for s in self.policy.batch] if batch.decodes else [])
+        return tokens + ([s.request for s in self.policy.state.batch] if batch.decodes else [])
 
     def _steps_to_end(self, batch: Batch) -> int:
         left = (self._left(request) for request in self._sampling(batch))
@@ -167,24 +167,24 @@ class Replay:
     # -- the log's view --------------------------------------------------------------------------------
 
     def _decision(self, batch: Batch | Wait) -> dict[str, Any]:
-        policy = self.policy
+        policy, state = self.policy, self.policy.state
         row = {
             "retract": [s.request.id for s in policy.last.retracted],
             "preempt": [s.request.id for s in policy.last.preempted],
             "abort": [],
-            "ratio": round(policy.ratio.value, 5),
-            "full": policy.full,
-            "chunk": policy.chunked.request.id if policy.chunked else None,
+            "ratio": round(state.ratio.value, 5),
+            "full": state.full,
+            "chunk": state.chunked.request.id if state.chunked else None,
             "wait": policy.waiting,
-            "free": policy.pool.free,
-            "evictable": policy.pool.tree.evictable,
-            "protected": policy.pool.tree.protected,
+            "free": state.pool.free,
+            "evictable": state.pool.tree.evictable,
+            "protected": state.pool.tree.protected,
         }
         if isinstance(batch, Batch):
             row["mode"] = ("mixed" if batch.decodes else "prefill") if batch.chunks else "decode"
             row["s"] = [[chunk.request.id, chunk.tokens, chunk.cached] for chunk in batch.chunks]
             if batch.decodes:
-                row["s"] += [[s.request.id, 1, policy.batch.stored(s) - 1] for s in policy.batch]
+                row["s"] += [[s.request.id, 1, state.batch.stored(s) - 1] for s in state.batch]
             row["new"] = [r.id for r in batch.admitted if r.id not in self._admitted]
             self._admitted.update(row["new"])
         return row

@@ -9,10 +9,9 @@ from __future__ import annotations
 from enum import Enum
 
 from simserve.kv.radix import Node
-from simserve.kv.radix_pool import RadixPool
-from simserve.policy.sglang.params import CLIP_MAX_NEW_TOKENS, SglangParams
-from simserve.policy.sglang.running import Running
+from simserve.policy.sglang.params import CLIP_MAX_NEW_TOKENS
 from simserve.policy.sglang.sequence import Sequence
+from simserve.policy.sglang.state import State
 
 
 class Verdict(Enum):
@@ -28,29 +27,35 @@ class Verdict(Enum):
 class Admission:
     """The prefill step under construction."""
 
-    def __init__(self, params: SglangParams, pool: RadixPool, running: Running, ratio: float, mixed: int) -> None:
+    def __init__(self, state: State, mixed: int) -> None:
         """`mixed` decoding sequences share the step and its budgets."""
+        params = state.params
         self._params = params
-        self._pool = pool
-        self._running = running
-        self._ratio = ratio
+        self._pool = state.pool
+        self._running = state.batch
+        self._ratio = 1.0 if params.ignore_eos else state.ratio.value
         self._input_left = params.max_prefill_tokens - mixed
         self._chunk_left = params.chunked_prefill_size - mixed if params.chunked_prefill_size > 0 else None
         self._taken = mixed
-        self._promised = mixed + running.reserved * ratio
+        self._promised = mixed + state.batch.reserved * self._ratio
         self.admitted: list[Sequence] = []
         self.preempted: list[Sequence] = []
         self.chunked: Sequence | None = None
+        """The one of `admitted` whose prompt was cut."""
 
     @property
     def total_left(self) -> float:
         """Tokens of memory that are neither taken nor promised."""
         return self._pool.room - self._promised
 
+    def outputs_reserved(self, outputs: int) -> int:
+        """Return the tokens reserved for `outputs` output tokens."""
+        return min(outputs, CLIP_MAX_NEW_TOKENS)
+
     def promised_to(self, sequence: Sequence) -> float:
         """Return the tokens reserved for the output of a running request."""
         left = sequence.most_outputs - self._running.outputs(sequence)
-        return min(left, CLIP_MAX_NEW_TOKENS) * self._ratio
+        return self.outputs_reserved(left) * self._ratio
 
     def take_back(self, sequence: Sequence) -> None:
         """Give up what was reserved for a running request."""
@@ -63,7 +68,7 @@ class Admission:
             limit = self._chunk_left
         cut = sequence.extend > limit
         sequence.extend = min(sequence.extend, limit)
-        self._take(sequence, 0 if cut else min(sequence.most_outputs, CLIP_MAX_NEW_TOKENS))
+        self._take(sequence, 0 if cut else self.outputs_reserved(sequence.most_outputs))
         if cut:
             self.chunked = sequence
 
@@ -71,7 +76,7 @@ class Admission:
         """Admit a waiting request, if it fits; its `prefix` tokens are cached and end at `node`."""
         if self._params.ignore_eos and self._params.disable_radix_cache:
             return self._try_add_known_lengths(sequence)
-        outputs = min(sequence.outputs_left, CLIP_MAX_NEW_TOKENS)
+        outputs = self.outputs_reserved(sequence.outputs_left)
         wanted = sequence.extend + outputs + self._pool.page_size
         extend = self._pool.paged(sequence.extend)
         if wanted >= self.total_left:
@@ -110,7 +115,7 @@ class Admission:
     def _admit(self, sequence: Sequence) -> Verdict:
         """Take a request that memory allows, whole or cut to the chunk budget."""
         if self._chunk_left is None or self._pool.paged(sequence.extend) <= self._chunk_left:
-            self._take(sequence, min(sequence.most_outputs, CLIP_MAX_NEW_TOKENS))
+            self._take(sequence, self.outputs_reserved(sequence.most_outputs))
             return self._verdict()
         end = sequence.prefix + self._chunk_left
         cut = self._chunk_left - end % self._pool.page_size

@@ -29,7 +29,8 @@ class QueueOrder:
         elif policy == "dfs-weight" and self._pool.cache:
             self._depth_first(waiting)
         elif policy == "lof":
-            waiting.sort(key=lambda s: -s.request.max_tokens)
+            by_priority = self._params.enable_priority_scheduling
+            waiting.sort(key=lambda s: (-self.urgency(s) if by_priority else 0, -s.request.max_tokens))
         elif policy == "random":
             self._random.shuffle(waiting)
 
@@ -60,6 +61,7 @@ class QueueOrder:
         waiting.sort(key=lambda s: (s in deferred, 0 if s in deferred else -found[s][1]))
 
     def _depth_first(self, waiting: list[Sequence]) -> None:
+        """Order by a walk of the tree, children with more waiting requests first, each node after them."""
         found, _ = self._matches(waiting)
         here: dict[Node, list[Sequence]] = defaultdict(list)
         weight: dict[Node, int] = defaultdict(int)
@@ -70,16 +72,13 @@ class QueueOrder:
                 weight[node] += 1
                 node = node.parent
         waiting.clear()
-        self._visit(self._pool.tree.root, here, weight, waiting)
-
-    def _visit(
-        self,
-        node: Node,
-        here: dict[Node, list[Sequence]],
-        weight: dict[Node, int],
-        out: list[Sequence],
-    ) -> None:
-        for child in sorted(node.children.values(), key=lambda n: -weight.get(n, 0)):
-            if weight.get(child):
-                self._visit(child, here, weight, out)
-        out.extend(here.get(node, ()))
+        stack: list[tuple[Node, bool]] = [(self._pool.tree.root, False)]
+        while stack:
+            node, seen = stack.pop()
+            if seen:
+                waiting.extend(here.get(node, ()))
+                continue
+            children = [child for child in node.children.values() if child in weight]
+            children.sort(key=lambda child: -weight[child])
+            stack.append((node, True))
+            stack.extend((child, False) for child in reversed(children))

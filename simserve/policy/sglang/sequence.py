@@ -25,6 +25,7 @@ class Sequence:
         "rank",
         "request",
         "slot",
+        "waiting",
     )
 
     def __init__(self, request: Request, prompt: Runs, output_segment: int, most_outputs: int) -> None:
@@ -51,7 +52,13 @@ class Sequence:
         """Booked decode steps from which its own outputs count."""
         self.limit_at = -1
         """Launched decode steps of the running batch at which its allowed output is used up."""
+        self.waiting = False
         self.done = False
+
+    def plan(self, computed: int) -> None:
+        """Set the next prefill step to go on after `computed` tokens."""
+        self.prefix = computed
+        self.extend = self.known - computed
 
     @property
     def known(self) -> int:

@@ -1,0 +1,85 @@
+"""The decode step of SGLang 0.5.23: one token for every running request, and retraction when memory ends."""
+
+from __future__ import annotations
+
+from simserve.core import Batch
+from simserve.errors import InvariantError
+from simserve.policy.sglang.state import State, Step
+
+
+class Decode:
+    """Decides decode steps."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def attempt(self, step: Step) -> Batch | None:
+        """Decide a decode step, or return None if nobody runs."""
+        state, batch = self._state, self._state.batch
+        if not len(batch):
+            state.full = False
+            return None
+        if state.pool.make_room(batch.decode_need()):
+            state.ratio.decay(1)
+        else:
+            self._retract(step)
+        decodes, context = self.launch(step)
+        return Batch(
+            decodes,
+            context,
+            chunks=[],
+            admitted=[],
+            preempted=state.told(),
+            stalled=[],
+            repeats=self._repeats(),
+            sealed=state.full and not state.preempts,
+        )
+
+    def launch(self, step: Step) -> tuple[int, int]:
+        """Start one decode step; return its sequences and the sum of the tokens they attend."""
+        batch = self._state.batch
+        if not len(batch):
+            return 0, 0
+        self._state.take(batch.decode_need())
+        batch.launch()
+        step.decodes = len(batch)
+        return step.decodes, batch.kv_tokens
+
+    def repeat(self, steps: int) -> None:
+        """Launch the decode step decided last for `steps` more times."""
+        state = self._state
+        state.take(state.batch.decode_need(steps))
+        state.batch.launch(steps)
+        state.ratio.decay(steps)
+
+    def _repeats(self) -> int:
+        """Return for how many steps the decode step just launched would be decided.
+
+        Once while an admission could be tried or a result is awaited that ends somebody; else while free
+        memory lasts: a step that evicts or retracts is decided on its own.
+        """
+        state = self._state
+        may_admit = bool(state.queue) and (state.preempts or not state.full)
+        if may_admit or (state.unbooked is not None and state.unbooked.done):
+            return 1
+        return 1 + state.batch.steps_within(state.pool.free)
+
+    def _retract(self, step: Step) -> None:
+        """Send running requests back to the queue until the next token of the others fits.
+
+        Those with the fewest outputs go first, among them those with the longest prompt, then the later in
+        the batch. The others stay in that order, and the new-token ratio is set from them.
+        """
+        state, batch = self._state, self._state.batch
+        order = sorted(batch, key=lambda s: (-batch.outputs(s), s.request.prompt_tokens))
+        while len(order) > 1 and not (step.retracted and state.pool.make_room(batch.decode_need())):
+            victim = order.pop()
+            state.send_back(victim, len(order))
+            step.retracted.append(victim)
+        if not state.pool.make_room(batch.decode_need()):
+            raise InvariantError(f"request {order[0].request.id} alone does not fit in the KV pool")
+        batch.reorder(order)
+        outputs, most_outputs = sum(map(batch.outputs, order)), sum(s.most_outputs for s in order)
+        state.ratio.reset_after_retraction(outputs, most_outputs, len(order))
+        state.requeue(step.retracted)
+        state.full = False

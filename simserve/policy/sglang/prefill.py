@@ -1,0 +1,113 @@
+"""The prefill step of SGLang 0.5.23: who of the queue is admitted, and who has to make place.
+
+The queue is walked in the order of the schedule policy. The first request that does not fit ends the walk;
+if it was memory that ran out, nobody is tried again until somebody leaves. With priorities a request that
+finds every place taken may send less urgent running requests back to the queue.
+"""
+
+from __future__ import annotations
+
+from simserve.core import Batch, Chunk
+from simserve.policy.sglang.admission import Admission, Verdict
+from simserve.policy.sglang.decode import Decode
+from simserve.policy.sglang.order import QueueOrder
+from simserve.policy.sglang.sequence import Sequence
+from simserve.policy.sglang.state import State, Step
+
+
+class Prefill:
+    """Decides prefill steps."""
+
+    def __init__(self, state: State, decode: Decode) -> None:
+        self._state = state
+        self._decode = decode
+        self._params = state.params
+        self._order = QueueOrder(state.params, state.pool)
+
+    def attempt(self, step: Step) -> Batch | None:
+        """Decide a prefill step, or return None if nobody can be admitted and no prompt is in progress."""
+        state = self._state
+        if state.preempts:
+            state.full = False
+        if state.chunked is None:
+            if state.full or not state.queue:
+                return None
+            if self._places() <= 0 and not state.preempts:
+                state.full = True
+                return None
+        self._order.sort(state.queue)
+        admission = self._admit()
+        step.preempted = admission.preempted
+        taken = len(admission.admitted) - (state.chunked is not None)
+        new = state.queue[:taken]
+        del state.queue[:taken]
+        state.requeue(admission.preempted)
+        if not admission.admitted:
+            return None
+        state.chunked = step.chunked = admission.chunked
+        step.prefill = admission.admitted
+        return self._batch(step, new)
+
+    def _places(self) -> int:
+        return self._params.max_running_requests - len(self._state.batch)
+
+    def _admit(self) -> Admission:
+        """Walk the queue; whoever is admitted is its beginning."""
+        state, params = self._state, self._params
+        admission = Admission(state, mixed=len(state.batch) if params.enable_mixed_chunk else 0)
+        if state.chunked is not None:
+            state.chunked.plan(state.chunked.kv.stored)
+            admission.go_on(state.chunked)
+        for sequence in state.queue:
+            if len(admission.admitted) >= self._places():
+                state.full = True
+            if state.full and not (state.preempts and self._make_place(sequence, admission)):
+                break
+            node, cached = state.pool.lookup(sequence.runs(), sequence.known - 1)
+            sequence.plan(cached)
+            verdict = admission.try_add(sequence, node)
+            if verdict is Verdict.NO_TOKEN:
+                state.full = True
+            if verdict is not Verdict.GO_ON:
+                break
+        return admission
+
+    def _make_place(self, newcomer: Sequence, admission: Admission) -> bool:
+        """Send less urgent running requests back for `newcomer`, if that helps; return whether it did."""
+        batch, urgency = self._state.batch, self._order.urgency
+        missing = newcomer.extend + admission.outputs_reserved(newcomer.most_outputs) - admission.total_left
+        victims: list[Sequence] = []
+        for sequence in sorted(batch, key=lambda s: (urgency(s), -s.rank)):
+            lead = urgency(newcomer) - urgency(sequence)
+            if lead <= self._params.priority_scheduling_preemption_threshold:
+                break
+            victims.append(sequence)
+            missing -= admission.promised_to(sequence)
+            if missing <= 0:
+                break
+        if not victims or missing > 0:
+            return False
+        for victim in victims:
+            admission.take_back(victim)
+            self._state.send_back(victim, len(batch) - 1)
+        admission.preempted += victims
+        return True
+
+    def _batch(self, step: Step, new: list[Sequence]) -> Batch:
+        """Take the memory of the admitted and describe the step."""
+        state = self._state
+        state.take(sum(state.pool.need(s.kv, s.prefix + s.extend) for s in step.prefill))
+        for sequence in new:
+            sequence.waiting = False
+            sequence.request.cached = sequence.prefix
+        for sequence in step.prefill:
+            sequence.kv.stored = sequence.prefix + sequence.extend
+        decodes, context = self._decode.launch(step) if self._params.enable_mixed_chunk else (0, 0)
+        return Batch(
+            decodes,
+            context,
+            chunks=[Chunk(s.request, s.extend, s.prefix, s is not step.chunked) for s in step.prefill],
+            admitted=[s.request for s in new],
+            preempted=state.told(),
+            stalled=[],
+        )
