@@ -14,9 +14,6 @@ def report(
 
     Example: simserve report reports/demo
     """
-    from simserve.errors import ScenarioError
     from simserve.report import write_report
 
-    if not (folder / "manifest.json").is_file():
-        raise ScenarioError(f"{folder}: is not the folder of a finished run (it has no manifest.json)")
     print(write_report(folder))

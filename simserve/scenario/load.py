@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from simserve.errors import ScenarioError, UserError
+from simserve.errors import ScenarioError, UserError, nearest
+from simserve.paths import data_dir
 from simserve.scenario.document import Document, Path_, dotted, override, read_document
 from simserve.scenario.explain import explain
 from simserve.scenario.files import find
@@ -58,7 +59,10 @@ def load_scenario(name: str | Path, options: Sequence[str] = ()) -> LoadedScenar
     """
     path = find(str(name), Path())
     if path is None:
-        raise ScenarioError(f"{name}: no such scenario file")
+        ships = [f"scenarios/{file.name}" for file in sorted(data_dir("scenarios").glob("*.yaml"))]
+        raise ScenarioError(
+            f"{name}: no such scenario file{nearest(str(name), ships)}; those that ship: {', '.join(ships)}"
+        )
     document = read_document(path, str(name))
     for option in options:
         override(document, option)

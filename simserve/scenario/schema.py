@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from simserve.hardware import gpu_names
+from simserve.model import preset_names
 from simserve.policy.base import POLICIES
 from simserve.policy.presets import ENGINES
+from simserve.registry import Registry
 from simserve.router.base import ROUTERS
-from simserve.scenario.spec import Scenario
+from simserve.scenario.spec import RouterSpec, Scenario
 
 
 def scenario_schema() -> dict[str, Any]:
@@ -15,12 +18,17 @@ def scenario_schema() -> dict[str, Any]:
     schema = Scenario.model_json_schema()
     parts = schema["$defs"]
     parts["EngineSpec"] = _open(parts["EngineSpec"], _settings(POLICIES), "preset", list(ENGINES))
-    parts["EngineSpec"]["anyOf"][1]["properties"]["policy"] = {
-        "type": "string",
-        "description": "Without a preset: "
-        f"{', '.join(POLICIES)}, or package.module:Class. Beside a preset: the option of that name.",
-    }
     parts["RouterSpec"] = _open(parts["RouterSpec"], _settings(ROUTERS), "kind", list(ROUTERS))
+    _mapping_of(parts["EngineSpec"])["policy"] = {
+        "type": "string",
+        "description": f"Without a preset: {', '.join(POLICIES)}, or package.module:Class. "
+        "With one: the option of that name.",
+    }
+    schema["properties"]["model"]["examples"] = preset_names()
+    schema["properties"]["router"]["default"] = RouterSpec.model_fields["kind"].default
+    pool = parts["PoolSpec"]["properties"]
+    pool["gpu"]["examples"] = gpu_names()
+    del pool["engine"]["default"]  # the scenario's engine
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "simserve scenario", **schema}
 
 
@@ -30,13 +38,26 @@ def _open(spec: dict[str, Any], settings: dict[str, Any], key: str, names: list[
     own[key] = {**own[key], "examples": names}
     name = {"type": "string", "examples": names}
     mapping = {"type": "object", "properties": {**settings, **own}, "additionalProperties": True}
-    return {"description": spec.get("description", ""), "anyOf": [name, mapping]}
+    return {"description": spec["description"], "anyOf": [name, mapping]}
 
 
-def _settings(registry: Any) -> dict[str, Any]:
-    """Return the settings of everything registered, by name; of settings with one name the first is shown."""
+def _mapping_of(opened: dict[str, Any]) -> dict[str, Any]:
+    return opened["anyOf"][1]["properties"]
+
+
+def _settings(registry: Registry[type]) -> dict[str, Any]:
+    """Return the settings of everything registered, by name, saying whose they are.
+
+    Defaults are left out: they differ between owners and engine versions.
+    """
     found: dict[str, Any] = {}
-    for name in registry:
-        for key, value in registry.get(name).Params.model_json_schema().get("properties", {}).items():
-            found.setdefault(key, value)
+    owners: dict[str, list[str]] = {}
+    for owner in registry:
+        for name, value in registry.get(owner).Params.model_json_schema().get("properties", {}).items():
+            found.setdefault(
+                name, {key: item for key, item in value.items() if key not in ("default", "title")}
+            )
+            owners.setdefault(name, []).append(owner)
+    for name, value in found.items():
+        value["description"] = f"{value.get('description', '')} [{', '.join(owners[name])}]".strip()
     return found

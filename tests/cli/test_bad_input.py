@@ -91,9 +91,11 @@ def test_a_public_trace_that_was_not_fetched(small: Path, simserve: Call) -> Non
 
 
 def test_a_missing_scenario(small: Path, simserve: Call) -> None:
-    done = simserve("run", "absent.yaml")
+    done = simserve("run", "scenarios/demoo.yaml")
     assert done.exit_code == 2
-    assert done.stderr == "absent.yaml: no such scenario file\n"
+    assert done.stderr.startswith("scenarios/demoo.yaml: no such scenario file")
+    assert "did you mean 'scenarios/demo.yaml'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_folder_as_scenario(small: Path, simserve: Call) -> None:
