@@ -20,10 +20,7 @@ def headline(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
     served = f"{gpus} serve{s} {number(whole['requests_per_s'])} requests/s"
     medians = f"median TTFT {latency(whole['ttft_ms']['p50'])}, TPOT {latency(whole['tpot_ms']['p50'])}"
     if summary["stability"]["verdict"] == "unstable":
-        return (
-            f"Unstable, the queue grows: {served} and fall{s} behind, so latencies depend "
-            f"on how long the run is ({medians} here){_attained(whole)}."
-        )
+        return f"Unstable, the queue grows: {served} and fall{s} behind, {medians}{_attained(whole)}."
     return f"{served}: {medians}{_attained(whole)}."
 
 
