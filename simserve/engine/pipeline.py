@@ -42,6 +42,10 @@ class PipelineReplica(Replica):
             decision: Batch | Wait = Wait()
             if free_lanes:
                 decision = self.policy.next_batch(env.now, free_lanes[-1])
+                if isinstance(decision, Batch) and not decision.tokens:
+                    self.books.begin(decision, env.now)
+                    self.books.barren(1)
+                    continue
                 if isinstance(decision, Batch):
                     flights.append(self._launch(decision, free_lanes.pop(), stage_free_ns))
                     continue

@@ -8,6 +8,7 @@ admitted in a step that preempted. A step in which nothing but decoding happens 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from simserve.core import Batch, Chunk, Request, Wait
@@ -40,6 +41,8 @@ class VllmPolicy:
         self.groups = [DecodeGroup(block_size) for _ in range(lanes)]
         self.lane_of: dict[int, int] = {}
         """Lane of each decoding request; kept only when there are several lanes."""
+        self.flying: Counter[int] = Counter()
+        """Prompt chunks in flight by request; kept only when there are several lanes."""
         self._block_size = block_size
         self._budget = params.max_num_batched_tokens
         self._max_seqs = params.max_num_seqs
@@ -79,6 +82,8 @@ class VllmPolicy:
         admitted = self._admit(budget, chunks) if self.queue and not preempted else []
         decodes, context = group.size, group.context + group.size
         if chunks or preempted or stalled:
+            if len(self.groups) > 1:
+                self.flying.update(chunk.request.id for chunk in chunks)
             return Batch(decodes, context, chunks, admitted, preempted, stalled)
         if not decodes:
             return Wait()
@@ -95,6 +100,8 @@ class VllmPolicy:
         for request in batch.stalled:
             group.join(request)
         for chunk in batch.chunks:
+            if len(self.groups) > 1:
+                self._land(chunk.request)
             if chunk.last and chunk.request.id in self.run_list:
                 self._join(chunk.request, lane)
         for request in finished:
@@ -106,6 +113,15 @@ class VllmPolicy:
         self.groups[lane].join(request)
         if len(self.groups) > 1:
             self.lane_of[request.id] = lane
+
+    def _land(self, request: Request) -> None:
+        self.flying[request.id] -= 1
+        if not self.flying[request.id]:
+            del self.flying[request.id]
+
+    def in_flight(self, request: Request, lane: int) -> bool:
+        """Return True if a step of another lane works on the request, so that its blocks cannot be taken."""
+        return request.id in self.flying or self.lane_of.get(request.id, lane) != lane
 
     def _release(self, request: Request) -> None:
         """Free what a finished request holds."""

@@ -76,17 +76,26 @@ class RunningWalk:
         needed = blocks_for(computed + tokens, size) - blocks_for(computed, size)
         while needed > pool.free:
             victim = self._victim()
+            if victim is None:
+                return False
             self._evict(victim)
             if victim is request:
                 return False
         pool.take(needed)
         return True
 
-    def _victim(self) -> Request:
-        """Return whom vLLM preempts: the last in the list, or the lowest in priority."""
-        if self.policy.params.policy == "fcfs":
-            return self.order[-1]
-        return max(self.order, key=priority_key)
+    def _victim(self) -> Request | None:
+        """Return whom vLLM preempts: the last in the list, or the lowest in priority.
+
+        Requests in flight in another lane are spared (a simplification: vLLM takes their blocks too, and drops
+        the token that arrives later); None if all others are.
+        """
+        order, policy = self.order, self.policy
+        if len(policy.groups) > 1:
+            order = [request for request in order if not policy.in_flight(request, self.lane)]
+        if policy.params.policy == "fcfs":
+            return order[-1] if order else None
+        return max(order, key=priority_key, default=None)
 
     def _evict(self, victim: Request) -> None:
         """Preempt `victim`; what this step had given it returns to budget and pool."""
