@@ -72,7 +72,7 @@ def test_counts_gaps_and_work_agree_with_the_columns(capacity_per_s):
     assert whole.itl_ms.mean == pytest.approx(decode_ns / whole.itl_ms.count / 1e6, rel=1e-12)
     use = summary.replicas[0]
     assert use.prefill_tokens == int(result.prompt_tokens.sum())
-    assert use.decode_tokens == int(result.output_tokens.sum()) - 400, "the prompt's step gives the first token"
+    assert use.decode_tokens == int(result.output_tokens.sum()) - 400, "one token each from prefill"
     assert use.mfu == use.hfu
     for share in (use.busy, use.mfu, use.mbu, use.kv_use_mean, use.kv_use_peak):
         assert share is not None
