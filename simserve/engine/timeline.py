@@ -50,7 +50,8 @@ def _merge(table: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
     merged = np.empty((len(first), _COLUMNS))
     merged[:, 0] = start[first]
     merged[:, 1] = np.maximum.reduceat(end, first)
-    total = np.add.reduceat(duration, first)
+    span = merged[:, 1] - merged[:, 0]  # idle time counts as zero; a pipeline's rows overlap
+    total = np.maximum(np.add.reduceat(duration, first), span)
     for column in (2, 3, 4):
         merged[:, column] = np.add.reduceat(table[:, column] * duration, first) / total
     for column in (5, 6, 7):
