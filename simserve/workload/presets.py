@@ -86,7 +86,7 @@ _LONG_CONTEXT = SyntheticSpec(
     # Every prompt begins with the same system prompt of one block.
     shared_prefixes=SharedPrefixes(groups=(PrefixGroup(tokens=512),), counted="within"),
     revisits=Revisits(
-        share=0.54,
+        share=0.55,
         fraction=Quantiles(
             kind="quantiles",
             points=((0, 0.015), (0.05, 0.15), (0.1, 0.29), (0.25, 0.59), (0.5, 0.85), (0.75, 0.95), (1, 1)),
