@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from simserve.errors import ScenarioError
-from simserve.latency.overhead import OVERHEADS
+from simserve.latency.overhead import OVERHEADS, EngineOverhead, overhead_named
 from simserve.policy.base import POLICIES
 from simserve.policy.presets import EnginePreset, engine_preset
 from simserve.registry import Registry
@@ -39,8 +39,8 @@ class ResolvedEngine:
     params: BaseModel
     block_size: int
     gpu_memory_utilization: float
-    overhead: str
-    """Name of the constants for the engine's own time."""
+    overhead: EngineOverhead
+    """The engine's own time per step."""
     source: str
     """What the settings follow, in words."""
 
@@ -52,7 +52,7 @@ class ResolvedEngine:
     @property
     def options(self) -> dict[str, Any]:
         """Every setting, for the manifest and the resolved scenario."""
-        own = {"block_size": self.block_size, "overhead": self.overhead}
+        own = {"block_size": self.block_size, "overhead": self.overhead.name}
         return {**self.params.model_dump(mode="json"), **own}
 
     def as_mapping(self) -> dict[str, Any]:
@@ -86,6 +86,10 @@ def resolve_engine(loaded: LoadedScenario, pool: int, gpu_memory_bytes: int) -> 
         policy = component(POLICIES, policy_name, ("Params", "add", "next_batch", "update"))
     defaults = preset.options(gpu_memory_bytes, spec.gpu) if preset else {}
     _check_version(loaded, engine, defaults, origin)
+    with loaded.blame(*origin.get("overhead", ("engine",))):
+        overhead = overhead_named(
+            engine.overhead or (policy_name if policy_name in OVERHEADS else BARE_OVERHEAD)
+        )
     source = f"policy {policy_name}; block size, memory share and overhead assumed as in vLLM"
     return ResolvedEngine(
         spec=engine,
@@ -94,7 +98,7 @@ def resolve_engine(loaded: LoadedScenario, pool: int, gpu_memory_bytes: int) -> 
         block_size=engine.block_size or (preset.block_size if preset else BARE_BLOCK_SIZE),
         gpu_memory_utilization=spec.gpu_memory_utilization
         or (preset.gpu_memory_utilization if preset else BARE_GPU_MEMORY_UTILIZATION),
-        overhead=engine.overhead or (policy_name if policy_name in OVERHEADS else BARE_OVERHEAD),
+        overhead=overhead,
         source=preset.source if preset else source,
     )
 

@@ -9,7 +9,7 @@ from simserve.core import PoolFacts
 from simserve.engine import ReplicaSpec
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec, load_gpu
-from simserve.latency import ProfileStore, StepLatency, TableLatency, compile_step_latency, overhead_named
+from simserve.latency import ProfileStore, StepLatency, TableLatency, compile_step_latency
 from simserve.latency.roofline import peaks_of
 from simserve.model import ModelSpec, Parallelism
 from simserve.model.attention import flops_per_pair
@@ -156,7 +156,7 @@ def _latency(
     compiled: dict[Any, Any],
 ) -> TableLatency:
     """Return the step latency, compiled once per (GPU, parallelism, dtypes, engine)."""
-    key = (gpu.name, parallel, spec.weights_dtype, spec.kv_dtype, engine.overhead)
+    key = (gpu.name, parallel, spec.weights_dtype, spec.kv_dtype, engine.overhead.name)
     if key not in compiled:
         compiled[key] = compile_step_latency(
             model,
@@ -164,7 +164,7 @@ def _latency(
             parallel,
             weights_dtype=spec.weights_dtype,
             kv_dtype=spec.kv_dtype,
-            overhead=overhead_named(engine.overhead),
+            overhead=engine.overhead,
             profiles=profiles,
             analytic=loaded.scenario.analytic,
         )
@@ -192,7 +192,7 @@ def _assumptions(engine: ResolvedEngine, latency: TableLatency) -> tuple[str, ..
     for name, text in latency.overhead.provenance.items():
         names_by_text.setdefault(text, []).append(name)
     overhead = [
-        f"engine overhead {engine.overhead}, {', '.join(names)}: {text}"
+        f"engine overhead {engine.overhead.name}, {', '.join(names)}: {text}"
         for text, names in names_by_text.items()
     ]
     return (f"engine {engine.label}: {engine.source}", *overhead, *latency.estimated)

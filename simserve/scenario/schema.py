@@ -29,7 +29,7 @@ def scenario_schema() -> dict[str, Any]:
     pool = parts["PoolSpec"]["properties"]
     pool["gpu"]["examples"] = gpu_names()
     del pool["engine"]["default"]  # the scenario's engine
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "simserve scenario", **schema}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "simserve scenario"}
 
 
 def _open(spec: dict[str, Any], settings: dict[str, Any], key: str, names: list[str]) -> dict[str, Any]:

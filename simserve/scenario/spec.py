@@ -79,7 +79,9 @@ class RouterSpec(_Part):
 class ClosedLoopSpec(_Part):
     """Send the next request when one ends, instead of at the recorded time."""
 
-    concurrency: Annotated[int, Field(ge=1)] = Field(description="Requests in flight at any time.")
+    concurrency: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        description="Requests in flight at any time."
+    )
 
 
 class WorkloadSpec(_Part):
@@ -99,7 +101,7 @@ class WorkloadSpec(_Part):
         "literal",
         description="Arrivals that share a coarse time stamp: take as given, or spread in the quantum.",
     )
-    rate_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+    rate_scale: Annotated[float, Field(ge=1e-4, le=1e6)] = Field(
         1.0, description="Multiply the request rate by this factor."
     )
     scale_by: Literal["compress", "thin"] = Field(
@@ -107,7 +109,7 @@ class WorkloadSpec(_Part):
         description="Scale the rate by compressing time, or (factors below 1) by dropping requests.",
     )
     limit: Annotated[int, Field(ge=1)] | None = Field(None, description="Simulate only the first N requests.")
-    max_tokens: Annotated[int, Field(ge=1)] | Literal["exact"] | None = Field(
+    max_tokens: Annotated[int, Field(ge=1, le=100_000_000)] | Literal["exact"] | None = Field(
         None,
         description="Output limit that clients declare: a number, or 'exact' (the recorded length); default: "
         "the trace's own column, else none (what the model's maximum leaves).",
