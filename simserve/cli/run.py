@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from simserve.errors import ScenarioError
 
 if TYPE_CHECKING:
     from simserve.metrics import Summary
@@ -46,6 +50,7 @@ def run(
     loaded = load_scenario(file, overrides)
     folder = out or Path("reports") / slug(loaded.scenario.name)
     check_target(folder, force)
+    _check_parent(folder)
     if fail_on_slo:
         _require_slo(loaded.scenario, file)
     with shown_progress(quiet) as progress:
@@ -76,17 +81,20 @@ def slug(name: str) -> str:
     return "-".join(words) or "run"
 
 
+def _check_parent(folder: Path) -> None:
+    """Refuse a folder that could not be made, before simulating."""
+    parent = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise ScenarioError(f"{folder}: cannot be made, {parent} is not a folder that can be written to")
+
+
 def _command(file: str, overrides: list[str]) -> str:
     """Return the command that remakes the run, without machine paths."""
-    import shlex
-
     name = Path(file).name if Path(file).is_absolute() else file
     return shlex.join(["simserve", "run", name, *(part for text in overrides for part in ("--set", text))])
 
 
 def _require_slo(scenario: Scenario, file: str) -> None:
-    from simserve.errors import ScenarioError
-
     if scenario.slo is None or not scenario.slo.limits():
         raise ScenarioError(
             f"{file}: --fail-on-slo needs limits in the scenario, such as slo: {{ttft_ms: 1000}}"

@@ -133,6 +133,8 @@ def _load(text: str, source: str) -> Any:
         line = mark.line + 1 if mark else 1
         problem = " ".join(str(error.problem or error.context or "cannot be parsed").split())
         raise ScenarioError(f"{_at(source, line)}: not valid YAML: {problem}") from error
+    except RecursionError as error:
+        raise ScenarioError(f"{source}: not valid YAML: nested too deeply") from error
     except (YAMLError, ValueError) as error:
         first = " ".join(str(error).split())
         raise ScenarioError(f"{source}: not valid YAML: {first}") from error

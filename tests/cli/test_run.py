@@ -115,6 +115,13 @@ def test_force_does_not_replace_foreign_folders(small: Path, simserve: Call) -> 
     assert Path("mine/thesis.txt").read_text() == "precious"
 
 
+def test_a_folder_that_cannot_be_made_is_refused(small: Path, simserve: Call) -> None:
+    refused = simserve("run", small, "--out", "small.yaml/deep/er", "--set", "model=nonsense")
+    assert refused.exit_code == 2
+    assert len(refused.stderr.splitlines()) == 1
+    assert "small.yaml/deep/er: cannot be made" in refused.stderr
+
+
 def test_report_writes_the_page_again(small: Path, simserve: Call) -> None:
     simserve("run", small, "--out", "a")
     page = Path("a/report.html").read_bytes()
