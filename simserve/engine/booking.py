@@ -79,9 +79,9 @@ class Books:
                 self._prompt_done(self.answers[chunk.request.id], now_ns, lane_index, finished)
         self._close(batch, 1, finished, lane_index)
 
-    def run(self, batch: Batch, run: Run, steps: int, now_ns: int, lane_index: int = 0) -> None:
-        """Book the first `steps` steps of a run of decode steps; the last ends now."""
-        lane = self.lanes[lane_index]
+    def run(self, batch: Batch, run: Run, now_ns: int, lane_index: int = 0) -> None:
+        """Book a run of decode steps; the last ends now."""
+        lane, steps = self.lanes[lane_index], run.steps
         decoded = lane.live * steps
         self.meter.interval(run.start_ns, now_ns, self._policy, 0, decoded, steps)
         self.meter.decode(batch, lane.live, steps)

@@ -55,7 +55,7 @@ class Cluster:
         now_ns = self.env.now
         recorder = self.recorder
         recorder.arrive(request, now_ns)
-        index = self.router.choose(request, self.replicas, now_ns)
+        index = self.router.choose(request, self.replicas, now_ns) if len(self.replicas) > 1 else 0
         recorder.replica[request.id] = index
         replica = self.replicas[index]
         room = replica.spec.max_model_len - request.prompt_tokens

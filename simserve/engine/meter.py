@@ -48,16 +48,14 @@ class Meter:
         self.steps += steps
         self.busy_ns += end_ns - start_ns
         self.timeline.add(
-            (
-                start_ns,
-                end_ns,
-                policy.running,
-                policy.waiting,
-                policy.kv_used_blocks,
-                prefill_tokens,
-                decode_tokens,
-                steps,
-            )
+            start_ns,
+            end_ns,
+            policy.running,
+            policy.waiting,
+            policy.kv_used_blocks,
+            prefill_tokens,
+            decode_tokens,
+            steps,
         )
 
     def decode(self, batch: Batch, live: int, steps: int) -> None:

@@ -54,9 +54,8 @@ class PipelineReplica(Replica):
                 self.woke()
                 continue
             delay_ns = flights[0].end_ns - env.now
-            if free_lanes and delay_ns:
-                if (yield from self.interruptible(delay_ns)):
-                    yield Boundary(env, self.rank, 0)
+            if free_lanes:
+                yield from self.sleep(delay_ns)
             else:
                 yield Boundary(env, self.rank, delay_ns)
             if self.woke() == flights[0].end_ns:
@@ -86,5 +85,5 @@ class PipelineReplica(Replica):
             self.books.step(flight.batch, flight.start_ns, flight.end_ns, flight.lane)
         else:
             run = flight.run._replace(start_ns=flight.start_ns)
-            self.books.run(flight.batch, run, 1, flight.end_ns, flight.lane)
+            self.books.run(flight.batch, run, flight.end_ns, flight.lane)
         return flight.lane

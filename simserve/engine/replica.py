@@ -1,7 +1,7 @@
 """One replica: whatever steps together, as a SimPy process that waits, decides, lets time pass, books.
 
 Between two decisions nothing inside can change the batch, so consecutive equal steps are one event
-(`fast_forward`); an arrival that might change the decision interrupts, the step in flight ends, and the
+(`fast_forward`); an arrival that might change the decision cuts the run: the step in flight ends, and the
 policy decides again.
 """
 
@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Generator
 from typing import TYPE_CHECKING, NamedTuple
 
-from simpy import Interrupt
 from simpy.events import Event
 
 from simserve.core import Batch, Request, Wait
@@ -71,7 +70,8 @@ class Replica:
         self.fast_forward = cluster.fast_forward
         self.books = Books(self, cluster)
         self._idle: WakeUp | None = None
-        self._may_interrupt = False
+        self._sleep: Boundary | None = None
+        """The boundary slept towards, if an arrival may bring it forward."""
         self._run: Run | None = None
         self.process = env.process(self.serve())
 
@@ -97,9 +97,8 @@ class Replica:
         if self._idle is not None:
             self._idle.fire(self.rank)
             self._idle = None
-        elif self._may_interrupt:
-            self._may_interrupt = False
-            self.process.interrupt()
+        elif self._sleep is not None:
+            self._bring_forward(self._sleep)
 
     # -- the process -----------------------------------------------------------------------------------
 
@@ -113,16 +112,23 @@ class Replica:
                 yield from self.wait(decision)
                 self.woke()
                 continue
-            books.begin(decision, start_ns)
             if decision.chunks:
+                books.begin(decision, start_ns)
                 yield Boundary(env, self.rank, self.step_ns(decision))
                 books.step(decision, start_ns, self.woke())
             elif not decision.decodes:
+                books.begin(decision, start_ns)
                 books.barren(1)
             else:
-                run = self._plan(decision, start_ns)
-                steps = yield from self._pass_time(run, decision.sealed)
-                books.run(decision, run, steps, self.woke())
+                if decision.preempted or decision.stalled:
+                    books.begin(decision, start_ns)
+                run = self._run = self._plan(decision, start_ns)
+                boundary = Boundary(env, self.rank, run.end_ns(run.steps) - start_ns)
+                if run.steps > 1 and not decision.sealed:
+                    self._sleep = boundary
+                yield boundary
+                run, self._run, self._sleep = self._run, None, None
+                books.run(decision, run, self.woke())
 
     def woke(self) -> int:
         """Count a wake-up, mark this instant's boundary as reached, and return the time."""
@@ -149,20 +155,26 @@ class Replica:
             self._idle = WakeUp(self.env)
             yield self._idle
         elif wait.until_ns > now_ns:
-            yield from self.interruptible(wait.until_ns - now_ns)
-            yield Boundary(self.env, self.rank, 0)
+            yield from self.sleep(wait.until_ns - now_ns)
         else:
             self.stuck(f"the policy waits until {wait.until_ns} ns, which is not in the future")
 
-    def interruptible(self, delay_ns: int) -> Generator[Event, None, bool]:
-        """Let `delay_ns` pass, or less if an arrival comes; return True if one came."""
-        self._may_interrupt = True
-        try:
-            yield Boundary(self.env, self.rank, delay_ns)
-        except Interrupt:
-            return True
-        self._may_interrupt = False
-        return False
+    def sleep(self, delay_ns: int) -> Generator[Event, None, None]:
+        """Let `delay_ns` pass, or less: an arrival ends it."""
+        self._sleep = Boundary(self.env, self.rank, delay_ns)
+        yield self._sleep
+        self._sleep = None
+
+    def _bring_forward(self, boundary: Boundary) -> None:
+        """Let the replica decide at the end of the step in flight (now, if it is not in a run of steps)."""
+        now_ns, run = self.env.now, self._run
+        end_ns = now_ns
+        if run is not None:
+            steps = run.steps_begun(now_ns, self.front.passed(now_ns, self.rank))
+            self._run = Run(run.start_ns, run.page, run.offset, steps)
+            end_ns = run.end_ns(steps)
+        boundary.bring_forward(self.rank, end_ns - now_ns)
+        self._sleep = None
 
     def _plan(self, batch: Batch, now_ns: int) -> Run:
         """Return the run of steps that nothing inside the replica can change."""
@@ -171,20 +183,6 @@ class Replica:
         if not self.fast_forward or not lane.in_rhythm(now_ns):
             return Run(now_ns, page, offset, 1)
         return Run(now_ns, page, offset, lane.steps_to_end(min(batch.repeats, PAGE - offset)))
-
-    def _pass_time(self, run: Run, sealed: bool) -> Generator[Event, None, int]:
-        """Let the run pass; an arrival cuts it after the step in flight. Return the steps that were run."""
-        env, steps = self.env, run.steps
-        self._run = run
-        self._may_interrupt = steps > 1 and not sealed
-        try:
-            yield Boundary(env, self.rank, run.end_ns(steps) - run.start_ns)
-        except Interrupt:
-            steps = run.steps_begun(env.now, self.front.passed(env.now, self.rank))
-            yield Boundary(env, self.rank, run.end_ns(steps) - env.now)
-        self._may_interrupt = False
-        self._run = None
-        return steps
 
     def stuck(self, why: str) -> None:
         """Stop a run that cannot go on, naming the requests."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
+from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from simserve.core import Timeline
 
 _COLUMNS = 8
 _MOST_ROWS = 1 << 15
+_ROW = Struct(f"{_COLUMNS}d")
 
 
 class TimelineRecorder:
@@ -23,21 +24,21 @@ class TimelineRecorder:
     __slots__ = ("_rows",)
 
     def __init__(self) -> None:
-        self._rows = array("d")
+        self._rows = bytearray()
 
-    def add(self, row: tuple[int, int, int, int, int, int, int, int]) -> None:
+    def add(self, *row: float) -> None:
         """Record an interval in which the counts held; `row` has the fields of `Timeline` in order."""
-        rows = self._rows
-        rows.extend(row)
-        if len(rows) >= _MOST_ROWS * _COLUMNS:
-            merged = _merge(np.frombuffer(rows).reshape(-1, _COLUMNS), _MOST_ROWS // 4)
-            self._rows = array("d", merged.tobytes())
+        self._rows += _ROW.pack(*row)
+        if len(self._rows) >= _MOST_ROWS * _ROW.size:
+            self._rows = bytearray(_merge(self._table(), _MOST_ROWS // 4).tobytes())
 
     def result(self) -> Timeline:
         """Return the rows as columns."""
-        table = np.array(self._rows).reshape(-1, _COLUMNS)
-        start, end, *counts = table.T
-        return Timeline(start.astype(np.int64), end.astype(np.int64), *(column.copy() for column in counts))
+        start, end, *counts = self._table().T.copy()
+        return Timeline(start.astype(np.int64), end.astype(np.int64), *counts)
+
+    def _table(self) -> NDArray[np.float64]:
+        return np.frombuffer(self._rows).reshape(-1, _COLUMNS)
 
 
 def _merge(table: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
