@@ -68,6 +68,8 @@ def run(
         print(page)
     else:
         _print_table(loaded.scenario, summary, page)
+    for warning in summary.warnings:
+        typer.echo(f"warning: {warning}", err=True)
     problems = warnings_of(summary, loaded.scenario.slo if fail_on_slo else None)
     for problem in problems:
         typer.echo(problem, err=True)
