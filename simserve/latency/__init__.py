@@ -2,6 +2,7 @@
 
 from simserve.latency.base import PAGE, PROVENANCE, StepLatency
 from simserve.latency.compile import compile_step_latency
+from simserve.latency.explain import OpTime, explain_step
 from simserve.latency.overhead import OVERHEADS, EngineOverhead, overhead_named
 from simserve.latency.profiles import ProfileStore, shipped_profiles
 from simserve.latency.table_latency import TableLatency
@@ -11,10 +12,12 @@ __all__ = [
     "PAGE",
     "PROVENANCE",
     "EngineOverhead",
+    "OpTime",
     "ProfileStore",
     "StepLatency",
     "TableLatency",
     "compile_step_latency",
+    "explain_step",
     "overhead_named",
     "shipped_profiles",
 ]

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simserve.latency.holes import fill_holes
+from simserve.latency.tails import trend_points
 
 Float64 = NDArray[np.float64]
 Tags = NDArray[np.uint8]
@@ -34,11 +35,16 @@ Roofline = Callable[..., Float64]
 class Grid:
     """Latencies over one to four numeric axes; the last axis is the one that the measurement swept."""
 
-    def __init__(self, columns: Sequence[Float64], latency_us: Float64, roofline: Roofline) -> None:
+    def __init__(
+        self, columns: Sequence[Float64], latency_us: Float64, roofline: Roofline, trend: bool = False
+    ) -> None:
         """`columns` are the coordinates of each measured row, float64[rows] per axis; all positive.
 
-        `roofline` gives the work at peak rates, without any launch, in microseconds.
+        `roofline` gives the work at peak rates, without any launch, in microseconds. `trend` follows the
+        trend beyond the swept axis instead of keeping the edge's efficiency (see `tails`).
         """
+        self.source = (columns, latency_us, roofline, trend)
+        """What the grid was made of (kept by grids derived from it), for hold-out tests."""
         self.axes = [np.unique(column) for column in columns]
         launch_us = self.launch_us = float(latency_us.min())
         self.roofline: Roofline = lambda *coordinates: launch_us + roofline(*coordinates)
@@ -49,6 +55,11 @@ class Grid:
         self._log_efficiency = np.full(shape, np.nan)
         self._log_efficiency[cell] = np.log2(self.roofline(*columns) / latency_us)
         fill_holes(self._log_efficiency, [np.log2(axis) for axis in self.axes])
+        if trend and len(self.axes[-1]) > 2:
+            beyond, log_efficiency = trend_points(self.axes, self._log_efficiency, self.roofline)
+            self.axes[-1] = np.concatenate([self.axes[-1], beyond])
+            self._log_efficiency = np.concatenate([self._log_efficiency, log_efficiency], axis=-1)
+            self.known = np.concatenate([self.known, np.zeros(log_efficiency.shape, bool)], axis=-1)
         self.trust = MEASURED
         """Best provenance that a prediction can have."""
         self._prepare()

@@ -158,6 +158,14 @@ class TableLatency:
         self._booked_ns = [0, 0, 0, 0]
         self._visits: dict[tuple[int, int], int] = {}
 
+    def quietly_step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> int:
+        """Return what `step_ns` does, without booking it."""
+        booked, visits = list(self._booked_ns), dict(self._visits)
+        try:
+            return self.step_ns(decodes, decode_context, chunks)
+        finally:
+            self._booked_ns, self._visits = booked, visits
+
     # -- how ----------------------------------------------------------------------------------------------
 
     def _decode_steps(self, sequences: int, page: int) -> Int64:

@@ -68,7 +68,8 @@ def _decode_grid(machine: Machine, wanted: Heads) -> tuple[Grid, float, float] |
     rows, heads = found.rows, found.heads
 
     def work_us(q_heads, batch, context, shape=heads):
-        pairs, queries = batch * context, q_heads * shape.head_dim
+        seen = np.minimum(context, float(shape.window)) if shape.window else context
+        pairs, queries = batch * seen, q_heads * shape.head_dim
         return machine.peaks.us(
             4.0 * queries * pairs, pairs * shape.kv_bytes + batch * queries * 4.0, shape.dtype
         )

@@ -27,7 +27,7 @@ def sustained_bytes_per_us(moved_bytes: Float64, latency_us: Float64, hbm_bytes_
     return min(peak, float(np.quantile(moved_bytes[large] / latency_us[large], 0.9)))
 
 
-def not_faster_than(cost: Cost, floor_us: Float64) -> Cost:
+def not_faster_than(cost: Cost, floor_us: Float64 | float) -> Cost:
     """Return the cost raised to `floor_us` where it is below; what is raised counts as extrapolated."""
     low = cost.us < floor_us
     if not np.any(low):

@@ -73,6 +73,7 @@ def _grid(machine: Machine, kind: str, impl: str, ranks: int) -> Grid | None:
                 [rows.numbers("bytes")],
                 rows.numbers("latency_us"),
                 lambda size: _wire_us(machine, kind, ranks, size),
+                trend=True,
             )
         )
     return machine.cache[key]

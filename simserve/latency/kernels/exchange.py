@@ -74,6 +74,7 @@ def _grid(
         [rows.numbers("tokens_per_rank")],
         rows.numbers("latency_us"),
         lambda tokens: tokens * hidden * topk * 2.0e6 / machine.peaks.link_bytes_per_s,
+        trend=True,
     )
     grid.trust = trust
     return grid, wanted[0] * wanted[1] / (hidden * topk)

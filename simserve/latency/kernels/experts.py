@@ -118,6 +118,7 @@ def _grid(
             [rows.numbers("tokens")],
             rows.numbers("latency_us"),
             lambda tokens: machine.peaks.us(*measured.work(tokens, evenly), measured.dtype),
+            trend=True,
         ),
         measured,
         evenly,

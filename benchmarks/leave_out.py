@@ -1,0 +1,155 @@
+"""How well the predictor knows what it has not seen: measured points held out, predicted, compared.
+
+Three ways to hold out, on the very grids that the kernels build: 10 % of the points at random; every
+inner line of every axis in turn (an unseen batch size, head count, width ...), as `lines`; the largest
+quarter of the swept axis, as `top`. Prints the median and 95th percentile of |predicted / measured - 1|,
+and for lines the share of points within a factor of 1.3.
+
+python benchmarks/leave_out.py [h100_sxm ...]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from simserve.hardware import load_gpu
+from simserve.latency import shipped_profiles
+from simserve.latency.grid import Float64, Grid
+from simserve.latency.kernels.attention import DecodeAttention
+from simserve.latency.kernels.collective import all_reduce, collective
+from simserve.latency.kernels.exchange import ExpertExchange
+from simserve.latency.kernels.experts import Experts, RoutedExperts
+from simserve.latency.kernels.gemm import gemm
+from simserve.latency.kernels.heads import Heads
+from simserve.latency.kernels.machine import Machine
+from simserve.latency.kernels.mla import Latent, MlaDecode, MlaPrefill
+from simserve.latency.kernels.prefill import PrefillAttention
+from simserve.latency.roofline import peaks_of
+from simserve.model.spec import MlaAttention
+
+DEEPSEEK = MlaAttention(128, 1536, 512, 128, 64, 128)
+
+
+def grids_of(gpu: str) -> dict[str, list[Grid]]:
+    """Return the grids of one GPU by operation, built by the kernels themselves."""
+    figures = load_gpu(gpu)
+    machine = Machine(gpu, peaks_of(figures), shipped_profiles(), True, figures.sm_arch)
+    _build_kernels(machine)
+    grids: dict[str, dict[int, Grid]] = defaultdict(dict)
+    for key, value in machine.cache.items():
+        for grid in value if isinstance(value, tuple) else (value,):
+            if isinstance(grid, Grid):
+                grids[_operation(key)][id(grid.source[1])] = grid
+    return {name: list(found.values()) for name, found in grids.items()}
+
+
+def _operation(key: tuple) -> str:
+    """Return the operation's name, split where the bars are."""
+    if key[0] == "gemm":
+        return f"gemm {key[1]}"
+    if key[0] == "moe":
+        return f"moe, {'EP 1' if key[1].ep == 1 else 'EP > 1'}"
+    if key[0] == "collective":
+        return f"collective, {'NCCL' if key[2] == 'nccl' else 'custom all-reduce'}"
+    return key[0]
+
+
+def _build_kernels(machine: Machine) -> None:
+    profiles, gpu = machine.profiles, machine.gpu
+    if table := profiles.table(gpu, "gemm"):
+        for dtype in table.values("dtype"):
+            gemm(machine, "", dtype, 4096, 4096)
+    for op in ("attn_decode", "attn_prefill"):
+        table = profiles.table(gpu, op)
+        names = ("kv_heads", "head_dim", "window", "kv_dtype")
+        for kv_heads, head_dim, window, dtype in _distinct(table, names) if table else ():
+            heads = Heads(kv_heads, kv_heads, head_dim, window, dtype, dtype)
+            decode = DecodeAttention(machine, heads)
+            PrefillAttention(machine, heads, decode)
+    if table := profiles.table(gpu, "mla_decode"):
+        for dtype in table.values("kv_dtype"):
+            latent = Latent(128, DEEPSEEK, dtype)
+            MlaPrefill(machine, latent, "bf16", MlaDecode(machine, latent, "bf16"))
+    if table := profiles.table(gpu, "moe"):
+        names = ("hidden", "inter", "experts", "topk", "tp", "ep", "dtype")
+        for hidden, inter, experts, topk, tp, ep, dtype in _distinct(table.select(load="balanced"), names):
+            shape = Experts(hidden, inter, experts, topk, tp, ep, _our_dtype(dtype))
+            RoutedExperts(machine, shape, "balanced")
+    for ranks in (2, 4, 8):
+        all_reduce(machine, "", ranks, 1.0)
+        for kind in ("all_gather", "reduce_scatter", "all_to_all"):
+            collective(machine, "", kind, ranks, 1.0)
+    if table := profiles.table(gpu, "ep_a2a"):
+        for shape in _distinct(table, ("hidden", "topk", "experts", "ranks", "nodes")):
+            for phase in ("dispatch", "combine"):
+                ExpertExchange(machine, phase, *shape)
+
+
+def _our_dtype(dtype: str) -> str:
+    return {"int4_wo": "int4", "w4a16_mxfp4": "mxfp4"}.get(dtype, dtype)
+
+
+def _distinct(table, names: tuple[str, ...]) -> list[tuple]:
+    columns = [table.column(name).tolist() for name in names]
+    return sorted(set(zip(*columns, strict=True)))
+
+
+def random_errors(grid: Grid, seed: int = 0) -> Float64:
+    """Return errors of a tenth of the points, held out together."""
+    size = len(grid.source[1])
+    return _errors(grid, np.random.default_rng(seed).random(size) < 0.1) if size >= 10 else np.empty(0)
+
+
+def line_errors(grid: Grid) -> Float64:
+    """Return errors of every inner line of every axis, held out one at a time."""
+    parts = [_errors(grid, column == value) for column in grid.source[0] for value in np.unique(column)[1:-1]]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def top_errors(grid: Grid) -> Float64:
+    """Return errors of the largest quarter of the swept axis."""
+    swept = grid.source[0][-1]
+    return _errors(grid, swept > np.quantile(np.unique(swept), 0.75))
+
+
+def _errors(grid: Grid, held_out: np.ndarray) -> Float64:
+    columns, latency_us, roofline, trend = grid.source
+    kept = ~held_out
+    if not held_out.any() or kept.sum() < 4:
+        return np.empty(0)
+    reduced = Grid([column[kept] for column in columns], latency_us[kept], roofline, trend)
+    predicted = reduced.at(*[column[held_out] for column in columns])
+    return np.abs(predicted / latency_us[held_out] - 1)
+
+
+def rows(gpu: str) -> Iterator[tuple[str, str, Float64, Float64, Float64]]:
+    """Yield (GPU, operation, random errors, line errors, top-quarter errors)."""
+    for name, grids in sorted(grids_of(gpu).items()):
+        parts = [(random_errors(g), line_errors(g), top_errors(g)) for g in grids]
+        random, lines, top = (np.concatenate(part) for part in zip(*parts, strict=True))
+        yield gpu, name, random, lines, top
+
+
+def _figures(errors: Float64) -> str:
+    if not len(errors):
+        return "- | -"
+    return f"{np.median(errors):.1%} | {np.quantile(errors, 0.95):.1%}"
+
+
+def main() -> None:
+    """Print one table row per operation and GPU."""
+    print("| GPU | operation | points | random | p95 | lines | p95 | within 1.3x | top | p95 |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for gpu in sys.argv[1:] or ["h100_sxm"]:
+        for _, name, random, lines, top in rows(gpu):
+            inside = f"{(lines <= 0.3).mean():.1%}" if len(lines) else "-"
+            print(f"| {gpu} | {name} | {len(random)} | {_figures(random)} | {_figures(lines)} "
+                  f"| {inside} | {_figures(top)} |", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
