@@ -8,6 +8,7 @@ one kernel call: each of B chunks costs its share of a batch of B chunks like it
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -64,6 +65,7 @@ class TableLatency:
         self._mixes = any(layers.prefill.decode_beside(1, np.ones(1)) for layers in plan.attention)
         """True if decoding sequences cost something else beside prompt chunks than alone."""
         self._chunks: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self._price_fresh(FIRST_TOKENS)
         self._set_overhead(overhead)
         self.forget()
 
@@ -114,8 +116,8 @@ class TableLatency:
         graph = tokens <= self._graphs
         run_tokens = self._padded[tokens] if graph else tokens
         kernels_ns = self._tokens.at(run_tokens) + self._sequences.at(sequences) + attention_ns
-        visits = self._visits
-        visits[run_tokens, sequences] = visits.get((run_tokens, sequences), 0) + 1
+        self._token_visits[run_tokens] += 1
+        self._sequence_visits[sequences] += 1
 
         busy_ns = kernels_ns
         if (batch or not graph) and busy_ns < self._launch_ns:
@@ -149,22 +151,24 @@ class TableLatency:
     def step_provenance(self) -> dict[str, float]:
         """Return ns by provenance of all that `step_ns` was asked so far."""
         total = np.array(self._booked_ns, np.float64)
-        for (tokens, sequences), visits in self._visits.items():
-            total += self._counted_parts(tokens, sequences) * visits
+        for counted, visits in ((self._tokens, self._token_visits), (self._sequences, self._sequence_visits)):
+            for count, times in visits.items():
+                total += counted.parts_ns(count) * times
         return dict(zip(PROVENANCE, total.tolist(), strict=True))
 
     def forget(self) -> None:
         """Drop what was booked so far."""
         self._booked_ns = [0, 0, 0, 0]
-        self._visits: dict[tuple[int, int], int] = {}
+        self._token_visits: defaultdict[int, int] = defaultdict(int)
+        self._sequence_visits: defaultdict[int, int] = defaultdict(int)
 
     def quietly_step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> int:
         """Return what `step_ns` does, without booking it."""
-        booked, visits = list(self._booked_ns), dict(self._visits)
+        booked = list(self._booked_ns), self._token_visits.copy(), self._sequence_visits.copy()
         try:
             return self.step_ns(decodes, decode_context, chunks)
         finally:
-            self._booked_ns, self._visits = booked, visits
+            self._booked_ns, self._token_visits, self._sequence_visits = booked
 
     # -- how ----------------------------------------------------------------------------------------------
 
@@ -211,6 +215,17 @@ class TableLatency:
             np.maximum(tags, cost.tags, out=tags)
         made = self._mixed_pages[key] = _Page(_to_ns(total_us), tags, _to_ns(least_us))
         return made
+
+    def _price_fresh(self, longest: int) -> None:
+        """Price all single prompts without cached tokens up to `longest` at once: most chunks are such."""
+        lengths = np.arange(1.0, longest + 1)
+        total_us, worst = np.zeros(longest), np.zeros(longest, np.uint8)
+        for layers in self.plan.attention:
+            cost = layers.prefill.fresh(lengths)
+            total_us += cost.us * layers.times
+            np.maximum(worst, cost.tags, out=worst)
+        priced = zip(_to_ns(total_us).tolist(), worst.tolist(), strict=True)
+        self._chunks.update(((1, new, 0), value) for new, value in enumerate(priced, 1))
 
     def _price_chunk(self, key: tuple[int, int, int]) -> tuple[int, int]:
         total_us, worst = 0.0, 0

@@ -45,4 +45,4 @@ def trend_points(
     beyond = edge * 2.0 ** np.arange(1, DOUBLINGS + 1)
     ideal = np.stack([ideal_us(x) for x in beyond], axis=-1)
     time_us = edge_us[..., None] + slope[..., None] * (ideal - ideal_edge[..., None])
-    return beyond, np.log2(ideal / time_us)
+    return beyond.astype(np.float64), np.log2(ideal / time_us).astype(np.float64)

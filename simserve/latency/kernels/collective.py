@@ -1,7 +1,7 @@
 """Collectives among the GPUs of one node, from the `collective` table.
 
 An all-reduce takes the engine's own kernel where one was measured and the message is small enough, else NCCL
-(as vLLM's custom all-reduce, which serves 2, 4, 6 or 8 ranks up to a size that depends on the GPU).
+(as vLLM's custom all-reduce, which wants NVLink for more than two ranks).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ LINK_EFFICIENCY = 0.8
 def all_reduce(machine: Machine, name: str, ranks: int, bytes_per_row: float, times: int = 1) -> LinearOp:
     """Return the all-reduce of `bytes_per_row` bytes per token over `ranks` GPUs (nothing for one)."""
     nccl = _grid(machine, "all_reduce", "nccl", ranks)
-    custom = _grid(machine, "all_reduce", "custom_graph", ranks)
+    usable = machine.peaks.has_nvlink or ranks == 2
+    custom = _grid(machine, "all_reduce", "custom_graph", ranks) if usable else None
     if nccl is None:
         machine.missing("collective", f"all_reduce over {ranks} GPUs", "ranks", ranks)
 

@@ -54,6 +54,15 @@ class PrefillAttention:
         reading_us = self.decode.one_us(batch, seen + new)
         return max(fresh_us + walk_us, reading_us) / batch, max(EXTRAPOLATED, walk.grid.trust)
 
+    def fresh(self, lengths: Float64) -> Cost:
+        """Return what `chunk_us` says of single prompts of these lengths without cached tokens,
+        vectorised."""
+        walk = self._walk
+        if walk is None:
+            us = np.array([self._estimate_us(1, int(new), 0) for new in lengths])
+            return Cost(us, np.full(len(lengths), ANALYTIC, np.uint8))
+        return Cost(*walk.grid.tagged(walk.batch_factor, lengths))
+
     def decode_beside(self, sequences: int, context: Float64) -> tuple[Cost, Float64] | None:
         """Return what decoding sequences add to a step with prompt chunks, and the least the call takes.
 
