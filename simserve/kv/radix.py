@@ -49,7 +49,7 @@ class RadixTree:
         self._pushes = 0
 
     def match(self, runs: Runs, tokens: int) -> tuple[Node, int]:
-        """Return the node that ends the longest cached prefix of the first `tokens` of `runs`, and its tokens.
+        """Return the end and the tokens of the longest cached prefix of the first `tokens` tokens of `runs`.
 
         A prefix that ends inside a node splits the node. Refreshes the access time of the path.
         """
@@ -87,7 +87,7 @@ class RadixTree:
             node = node.parent
 
     def evict(self, tokens: int) -> int:
-        """Drop whole unlocked leaves until `tokens` tokens are freed or none is left; return the freed tokens."""
+        """Drop whole unlocked leaves until `tokens` tokens are free or none is left; return the tokens."""
         freed = 0
         while freed < tokens and self._heap:
             key, _, node = heapq.heappop(self._heap)

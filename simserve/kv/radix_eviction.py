@@ -15,7 +15,7 @@ class EvictionRule(NamedTuple):
     key: Callable[[Any], tuple[int, ...]]
     """Key of a node: smallest goes first."""
     grows: bool = True
-    """True if an access never lowers the key, so that an old entry of a heap can be corrected when it is met."""
+    """True if an access never lowers the key: an old entry of a heap can then be corrected when it is met."""
 
 
 PROTECTED_HITS = 2

@@ -98,7 +98,7 @@ class Replay:
         return self.run(t, 1)[0]
 
     def run(self, t: int, most_steps: int) -> tuple[dict[str, Any], int]:
-        """Decide at `t` and repeat the step as often as the policy allows; return the first step and how often.
+        """Decide at `t`, repeat the step as often as the policy allows; return the first step and how often.
 
         A run stops, like the engine's, with the first answer that ends, and before an arrival that the
         decision is not sealed against.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from simserve.core import Request
+from simserve.core import Request, Trace
+from simserve.errors import TraceError
 from simserve.kv.radix_runs import Run, Runs
 
 
@@ -25,8 +26,45 @@ class UniqueContent:
 
     def prompt(self, request: Request) -> Runs:
         """Return one run of a segment of the request's own."""
-        return (Run(2 * request.id, 0, request.prompt_tokens),)
+        return (Run(_own(request), 0, request.prompt_tokens),) if request.prompt_tokens else ()
 
     def output_segment(self, request: Request) -> int:
         """Return another segment of the request's own."""
-        return 2 * request.id + 1
+        return _own(request) - 1
+
+
+class BlockContent:
+    """Prompts as the block ids of a trace: one segment per id; what follows the last id is the request's own.
+
+    An answer is the request's own text: that a later turn repeats it shows only if the trace has ids for it.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        """Raises TraceError if the trace has no block ids."""
+        if trace.block_ids is None or trace.block_offsets is None:
+            raise TraceError(f"{trace.origin.name}: no block ids, so the content of the prompts is unknown")
+        self._ids = trace.block_ids
+        self._offsets = trace.block_offsets
+        self._block_tokens = trace.block_tokens
+
+    def prompt(self, request: Request) -> Runs:
+        """Return one run per block of the trace's row, the last one cut to the prompt."""
+        runs: list[Run] = []
+        left = request.prompt_tokens
+        for block in self._ids[self._offsets[request.id] : self._offsets[request.id + 1]].tolist():
+            tokens = min(self._block_tokens, left)
+            if tokens > 0:
+                runs.append(Run(block, 0, tokens))
+            left -= tokens
+        if left > 0:
+            runs.append(Run(_own(request), 0, left))
+        return tuple(runs)
+
+    def output_segment(self, request: Request) -> int:
+        """Return a segment of the request's own."""
+        return _own(request) - 1
+
+
+def _own(request: Request) -> int:
+    """Return the first of two segments that no other request and no block has."""
+    return -2 * request.id - 1

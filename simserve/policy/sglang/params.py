@@ -68,7 +68,7 @@ class SglangParams(PolicyParams):
     random_seed: int = Field(default=0, description="Seed of the order `random`.")
     ignore_eos: bool = Field(
         default=False,
-        description="Whether the clients set ignore_eos, so that every answer is taken to use all its tokens.",
+        description="Whether the clients set ignore_eos: every answer is taken to use all its tokens.",
     )
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from heapq import heappop, heappush
 
 from simserve.policy.sglang.params import CLIP_MAX_NEW_TOKENS
 from simserve.policy.sglang.sequence import Sequence
@@ -26,7 +27,8 @@ class Running:
         self._first_slot = 0
         self._last_slot = 0
         self._decaying = 0
-        self._decays_later: Counter[int] = Counter()
+        self._decays_later: dict[int, int] = {}
+        self._starts: list[int] = []
         self._residues: Counter[int] = Counter()
         self._limits: dict[int, list[Sequence]] = defaultdict(list)
         self.reserved = 0
@@ -44,6 +46,7 @@ class Running:
         return sequence.request.id in self._sequences
 
     def get(self, request_id: int) -> Sequence | None:
+        """Return the sequence of a request, if it is in the batch."""
         return self._sequences.get(request_id)
 
     def stored(self, sequence: Sequence) -> int:
@@ -82,10 +85,16 @@ class Running:
 
     def book(self, steps: int) -> None:
         """Let every sequence have `steps` known output tokens more."""
-        for _ in range(steps):
-            self._booked += 1
-            self.reserved -= self._decaying
-            self._decaying += self._decays_later.pop(self._booked, 0)
+        end = self._booked + steps
+        while self._starts and self._starts[0] <= end:
+            start = heappop(self._starts)
+            self._pass_to(start)
+            self._decaying += self._decays_later.pop(start)
+        self._pass_to(end)
+
+    def _pass_to(self, booked: int) -> None:
+        self.reserved -= (booked - self._booked) * self._decaying
+        self._booked = booked
 
     def limit(self, sequence: Sequence, steps: int) -> None:
         """Note that `sequence` reaches its allowed output `steps` decode steps from now."""
@@ -95,7 +104,9 @@ class Running:
     def take_limited(self) -> list[Sequence]:
         """Remove and return the sequences whose last allowed token has been launched, in batch order."""
         now = self._launched
-        reached = [s for s in self._limits.pop(now, ()) if s.limit_at == now and s in self and not s.done]
+        if now not in self._limits:
+            return []
+        reached = [s for s in self._limits.pop(now) if s.limit_at == now and s in self and not s.done]
         for sequence in reached:
             self.remove(sequence)
         return sorted(reached, key=lambda s: s.slot)
@@ -171,10 +182,13 @@ class Running:
     def _reserve(self, sequence: Sequence) -> None:
         self.reserved += self._left(sequence)
         start = self._decays_from(sequence)
-        if start > self._booked:
+        if start <= self._booked:
+            self._decaying += 1
+        elif start in self._decays_later:
             self._decays_later[start] += 1
         else:
-            self._decaying += 1
+            self._decays_later[start] = 1
+            heappush(self._starts, start)
 
     def _unreserve(self, sequence: Sequence) -> None:
         self.reserved -= self._left(sequence)

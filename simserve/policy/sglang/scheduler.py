@@ -124,11 +124,9 @@ class SglangPolicy:
         if state.chunked is not None:
             self._results.cache(state.chunked, state.chunked.kv.stored)
         joining = [s for s in last.prefill if s is not last.chunked and not s.done]
-        if len(joining) < len(last.prefill):
+        if len(joining) < len(last.prefill) or (joining and (last.decodes or not len(state.batch))):
             state.full = False
         if joining:
-            if last.decodes or not len(state.batch):
-                state.full = False
             state.batch.join(joining, ahead=bool(last.decodes))
         gone = state.batch.drop_done()
         if self._overlap:

@@ -1,4 +1,4 @@
-"""What the parts of the SGLang scheduler share: the pool, the running batch, the queue, the ratio, the flags."""
+"""What the parts of the SGLang scheduler share: the pool, the running batch, the queue, the ratio, flags."""
 
 from __future__ import annotations
 
