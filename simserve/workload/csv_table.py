@@ -26,6 +26,7 @@ Int64 = NDArray[np.int64]
 MAX_TOKENS = 2**31 - 1
 """Longest length accepted: anything above is not a number of tokens."""
 MAX_NS = 2**62
+"""Latest time accepted, about 146 years."""
 
 
 class CsvTable:
@@ -117,7 +118,7 @@ class CsvTable:
 
     def line_of(self, row: int) -> int:
         """Return the line number of data row `row`; blank lines count as lines but not as rows."""
-        reader = csv.reader(io.StringIO(self.file.text()))
+        reader = csv.reader(io.StringIO(self.file.text(), newline=""))
         for seen, _ in enumerate(record for record in reader if record):
             if seen == row + 1:
                 return reader.line_num
@@ -145,14 +146,14 @@ class CsvTable:
         return names
 
     def _fail_ragged(self, names: list[str], error: Exception) -> NoReturn:
-        reader = csv.reader(io.StringIO(self.file.text()))
+        reader = csv.reader(io.StringIO(self.file.text(), newline=""))
         for record in reader:
             if record and len(record) != len(names):
                 self.file.fail(
                     reader.line_num,
                     f"{len(record)} columns where the header has {len(names)}: {shown(record)}",
                 )
-        raise TraceError(f"{self.file.path}: not a readable CSV: {error}") from error
+        raise TraceError(f"{self.file.path}: not a readable CSV: {' '.join(str(error).split())}") from error
 
 
 def int64_values(column: pa.Array) -> Int64:

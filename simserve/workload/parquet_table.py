@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simserve.errors import TraceError, nearest
 from simserve.units import NS_PER_S
-from simserve.workload.csv_table import MAX_TOKENS, decimal_ns
+from simserve.workload.csv_table import MAX_NS, MAX_TOKENS, decimal_ns, int64_values
 from simserve.workload.select import Int64
 from simserve.workload.source import TraceFile, shown
 
@@ -26,9 +26,9 @@ class ParquetTable:
         self.file = file
         try:
             self._table = parquet.read_table(pa.BufferReader(file.data))
-        except (pa.ArrowException, OSError) as error:
+            self.names: list[str] = self._table.column_names
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise TraceError(f"{file.path}: damaged Parquet file: {' '.join(str(error).split())}") from error
-        self.names: list[str] = self._table.column_names
         self.rows: int = self._table.num_rows
         if not self.rows:
             raise TraceError(f"{file.path}: the file has columns but no rows; a trace needs at least one")
@@ -52,6 +52,12 @@ class ParquetTable:
 
     def times_ns(self, name: str, unit_ns: int = NS_PER_S) -> Int64:
         """Return a column of non-negative times, rounded to the nanosecond."""
+        if (
+            unit_ns == 1
+            and (whole := self._int64(name)) is not None
+            and 0 <= whole.min() <= whole.max() <= MAX_NS
+        ):
+            return whole
         values = self._values(name)
         times = np.empty(len(values), dtype=np.int64)
         for row, value in enumerate(values):
@@ -82,7 +88,17 @@ class ParquetTable:
         """Return the number of a row, counted from 1."""
         return row + 1
 
+    def _int64(self, name: str) -> Int64 | None:
+        """Return a column of int64 without missing values as it lies, None for any other."""
+        import pyarrow as pa
+
+        column = self._table.column(name).combine_chunks()
+        return int64_values(column) if column.type == pa.int64() and not column.null_count else None
+
     def _numbers(self, name: str, good: Callable[[Any], bool], wanted: str) -> Int64:
+        whole = self._int64(name)
+        if whole is not None and good(int(whole.min())) and good(int(whole.max())):
+            return whole
         values = self._values(name)
         for row, value in enumerate(values):
             if not good(value):

@@ -65,6 +65,12 @@ def test_plain_csv(written: Callable) -> None:
     assert trace.labels["tenant"].tolist() == ["b", "a", "a"]
 
 
+def test_repeated_request_ids_are_counted(written: Callable) -> None:
+    trace = load_trace(written("p.csv", PLAIN + ",request_id\n0,1,1,a\n1,2,1,b\n2,3,1,a\n"))
+    assert trace.origin.changes == ("1 rows repeat the id of an earlier request: kept",)
+    assert trace.labels["request_id"].tolist() == ["a", "b", "a"]
+
+
 def test_sessions_without_pauses_stay_open_loop(written: Callable) -> None:
     trace = load_trace(written("p.csv", PLAIN + ",session_id\n0,1,1,a\n1,2,1,a\n"))
     assert trace.session is None
@@ -113,3 +119,18 @@ def test_parquet(tmp_path, refused: Callable) -> None:
     assert "row 2: column prompt_tokens is missing" in refused(path)
     path.write_bytes(b"PAR1 nonsense")
     assert "damaged Parquet" in refused(path)
+
+
+def test_qwen_bailian(written: Callable) -> None:
+    rows = (
+        '{"chat_id": 12, "parent_chat_id": -1, "timestamp": 1.5, "input_length": 20, "output_length": 9, '
+        '"type": "text", "turn": 1, "hash_ids": [3, 4]}\n'
+        '{"chat_id": 31, "parent_chat_id": 12, "timestamp": 8.25, "input_length": 40, "output_length": 9, '
+        '"type": "text", "turn": 2, "hash_ids": [3, 7, 19]}\n'
+    )
+    trace = load_trace(written("q.jsonl", rows))
+    assert trace.origin.format == "qwen-bailian"
+    assert trace.arrival_ns.tolist() == [0, 6_750_000_000]
+    assert trace.block_tokens == 16
+    assert trace.block_ids.tolist() == [0, 1, 0, 2, 3]
+    assert trace.labels["parent_chat_id"].tolist() == ["-1", "12"]

@@ -55,8 +55,8 @@ class MooncakeReader:
     Options: ClassVar[type[ReaderOptions]] = MooncakeOptions
 
     def sniff(self, file: TraceFile) -> bool:
-        """Recognise a JSON object with input_length in the first line."""
-        return file.head.startswith("{") and '"input_length"' in file.head
+        """Recognise a JSON object with input_length in the first line, but not Qwen-Bailian's."""
+        return file.head.startswith("{") and '"input_length"' in file.head and '"chat_id"' not in file.head
 
     def read(self, file: TraceFile, options: MooncakeOptions) -> Trace:
         """Read all rows; later turns get their history, if the file leaves it out."""
@@ -118,22 +118,17 @@ def _add_blocks(draft: Draft, rows: JsonRows, options: MooncakeOptions, session:
     if not any(IDS in row for row in rows):
         draft.assume(f"no {IDS}: no prefix information")
         return
-    blocks, size, partial = checked_blocks(
-        draft,
-        rows,
-        IDS,
-        _id_lists(rows),
-        rows.tokens("input_length"),
-        usual=512,
-        given=options.block_tokens,
-        tolerant=options.tolerant,
-    )
+    lists = id_lists(rows)
+    given, tolerant = options.block_tokens, options.tolerant
+    tokens = rows.tokens("input_length")
+    blocks, size, partial = checked_blocks(draft, rows, IDS, lists, tokens, 512, given, tolerant)
     if session is not None and options.turns == "new":
         blocks = whole_blocks(blocks, session, draft.prompt_tokens, size, partial)
     adopt(draft, rows, IDS, blocks, size)
 
 
-def _id_lists(rows: JsonRows) -> list[list[Any]]:
+def id_lists(rows: JsonRows) -> list[list[Any]]:
+    """Return the hash_ids of all rows; every row must have them."""
     lists = [row.get(IDS) for row in rows]
     for i, ids in enumerate(lists):
         if type(ids) is not list:

@@ -3,7 +3,7 @@
 Columns: one of arrival_s, arrival_ms, arrival_ns; prompt_tokens; output_tokens. Optional: max_tokens,
 priority, session_id with think_s (or _ms, _ns: the pause after the previous turn's answer), and
 block_ids_<tokens>, ids of blocks of that size (`11|22` in CSV, a list in Parquet). Prompts are whole: a
-later turn's includes its history. Other columns are kept as labels.
+later turn's includes its history. Other columns are kept as labels; a request_id is checked for duplicates.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ class PlainReader:
             *_add_sessions(draft, table),
             *_add_ids(draft, table),
         }
+        if "request_id" in table.names:
+            draft.request_ids = table.objects("request_id").tolist()
         draft.labels |= {name: table.objects(name) for name in table.names if name not in used}
         return finish(draft)
 
