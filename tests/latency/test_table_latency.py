@@ -116,6 +116,23 @@ def test_a_missing_table_is_refused_or_tagged():
     assert estimated.decode_provenance(8, 0, np.ones(PAGE, np.int64))["analytic"] > 0
 
 
+@pytest.mark.parametrize("model", ["deepseek-v3", "deepseek-v3.2", "gpt-oss-20b", "longcat-flash", "step-3",
+                                   "qwen3.5-397b-a17b", "llama-4-scout", "mixtral-8x7b"])  # fmt: skip
+@pytest.mark.parametrize("gpu", ["h100_sxm", "rtx_4090"])
+def test_every_kind_of_layer_compiles_and_prices_prompts_alike_one_by_one_and_at_once(model, gpu):
+    latency = compiled(model, gpu, tp=8)
+    for layers in latency.plan.attention:
+        lengths = np.array([1.0, 7, 300, 2048, 5000])
+        at_once = layers.prefill.fresh(lengths)
+        one_by_one = [layers.prefill.chunk_us(1, int(new), 0) for new in lengths]
+        assert at_once.us == pytest.approx([us for us, _ in one_by_one], rel=1e-9)
+        assert at_once.tags.tolist() == [tag for _, tag in one_by_one]
+    mixed = latency.step_ns(5, 5 * 3000, [chunk(64, 4096), chunk(300)])
+    assert mixed > latency.step_ns(5, 5 * 3000, ())
+    page = np.diff(np.frombuffer(latency.decode_page(5, 2), np.int64))
+    assert (page > 0).all()
+
+
 def test_mistakes_are_named():
     with pytest.raises(ScenarioError, match="bf17"):
         compiled(weights_dtype="bf17")

@@ -27,6 +27,11 @@ class PrefillKernel(Protocol):
         """Return microseconds, and their provenance, of one of `batch` equal chunks computed together."""
         ...
 
+    def fresh(self, lengths: Float64) -> Cost:
+        """Return what `chunk_us` says of single prompts of these lengths without cached tokens
+        (float64[n])."""
+        ...
+
     def decode_beside(self, sequences: int, context: Float64) -> tuple[Cost, Float64] | None:
         """Return what decodes add to a call with chunks, and the least us it takes; None: as alone, 0."""
         ...

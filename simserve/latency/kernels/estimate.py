@@ -35,6 +35,13 @@ class EstimatedAttention:
         moved = batch * ((new + cached) * self.bytes_per_key + new * self.bytes_per_query)
         return float(self.machine.peaks.analytic_us(np.float64(flops), moved, self.dtype)) / batch, ANALYTIC
 
+    def fresh(self, lengths: Float64) -> Cost:
+        """Return the cost of single prompts of these lengths without cached tokens."""
+        pairs = lengths * (lengths + 1) / 2
+        flops = pairs * self.flops_per_pair + lengths * self.flops_per_query
+        moved = lengths * (self.bytes_per_key + self.bytes_per_query)
+        return analytic(self.machine.peaks.analytic_us(flops, moved, self.dtype))
+
     def decode_beside(self, sequences: int, context: Float64) -> tuple[Cost, Float64] | None:
         """Return None: decoding sequences cost the same beside prompt chunks."""
         return None

@@ -139,6 +139,21 @@ class MlaPrefill:
         absorbed_us = self.decode.absorbed_us(batch, new, cached + (new + 1) / 2)
         return min(expanded_us, absorbed_us) / batch, max(EXTRAPOLATED, tag)
 
+    def fresh(self, lengths: Float64) -> Cost:
+        """Return the cost of single prompts of these lengths without cached tokens (float64[n])."""
+        expand = self._expand.cost(lengths)
+        if self._walk is None:
+            core = analytic(self._estimate_us(lengths * (lengths + 1) / 2, lengths))
+        else:
+            core = Cost(*self._walk.grid.tagged(1.0, lengths))
+        dense = Cost(core.us + expand.us, np.maximum(core.tags, expand.tags).astype(np.uint8))
+        top = self.latent.attention.index_topk
+        if not top or lengths[-1] <= top:
+            return dense
+        sparse_us = np.array([self.chunk_us(1, int(new), 0)[0] for new in lengths[lengths > top]])
+        us = np.concatenate([dense.us[lengths <= top], sparse_us])
+        return Cost(us, np.where(lengths > top, ANALYTIC, dense.tags).astype(np.uint8))
+
     def decode_beside(self, sequences: int, context: Float64) -> None:
         """Return None: engines run decoding sequences in a call of their own."""
         return
@@ -148,13 +163,14 @@ class MlaPrefill:
         expand = self._expand.cost(tokens)
         if self._walk is None:
             pairs = batch * (new * cached + new * (new + 1) / 2)
-            width = self.latent.expanded + self.latent.attention.qk_rope_head_dim
-            moved = 2.0 * self.latent.heads * width * float(tokens[0])
-            us = self.machine.peaks.analytic_us(2.0 * self.latent.heads * width * pairs, moved, "bf16")
-            return float(expand.us[0]) + us, ANALYTIC
+            return float(expand.us[0]) + self._estimate_us(pairs, float(tokens[0])), ANALYTIC
         us = self._walk.grid.at_one(float(batch), float(new))
         us += self._walk.waves(batch, new) * self._key_us * cached
         return float(expand.us[0]) + us, max(provenance(self._walk, batch, new), int(expand.tags[0]))
+
+    def _estimate_us(self, pairs, keys):
+        width = self.latent.heads * (self.latent.expanded + self.latent.attention.qk_rope_head_dim)
+        return self.machine.peaks.analytic_us(2.0 * width * pairs, 2.0 * width * keys, "bf16")
 
 
 def _decode_grid(machine: Machine, latent: Latent) -> Grid | None:
