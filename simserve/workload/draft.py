@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.core import Trace, TraceOrigin
+from simserve.errors import TraceError
 from simserve.workload.select import take_rows
 from simserve.workload.sessions import nominal_arrivals
 from simserve.workload.source import TraceFile
@@ -60,6 +61,8 @@ def finish(draft: Draft) -> Trace:
     arrival_ns = draft.arrival_ns
     if draft.session is not None and draft.think_ns is not None:
         arrival_ns = nominal_arrivals(arrival_ns, draft.session, draft.think_ns)
+        if arrival_ns.min() < 0:
+            raise TraceError(f"{draft.file.path}: the pauses of a session add up to more than 292 years")
     _count_oddities(draft, arrival_ns)
     origin = TraceOrigin(
         draft.file.path.name,

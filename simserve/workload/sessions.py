@@ -63,16 +63,17 @@ def whole_blocks(blocks: Blocks, session: Int64, prompt_tokens: Int64, size: int
     n = len(session)
     start = start_rows(session)
     counts = -(-prompt_tokens // size) if partial else prompt_tokens // size
-    counts = np.where(start == np.arange(n), blocks.counts, counts)
+    first = start == np.arange(n)
+    counts = np.where(first, blocks.counts, counts)
     row, place = np.repeat(np.arange(n), counts), within(counts)
-    begun = np.where(start == np.arange(n), counts, np.minimum(prompt_tokens // size, blocks.counts)[start])
-    # Only whole blocks of the first turn are certain to reappear unchanged.
-    own = place < begun[row]
+    # A later turn sees the first turn's full blocks unchanged; a partial one has been filled up since.
+    from_first = np.where(first, counts, np.minimum(prompt_tokens // size, blocks.counts)[start])
+    kept = place < from_first[row]
     longest = np.zeros(session.max() + 1, dtype=np.int64)
     np.maximum.at(longest, session, counts)
     private = len(blocks.ids)
     ids = private + spans(longest)[session[row]] + place
     full = prompt_tokens[row] >= size * (place + 1)
     ids[~full] = private + longest.sum() + row[~full]
-    ids[own] = blocks.ids[blocks.offsets[start[row[own]]] + place[own]]
+    ids[kept] = blocks.ids[blocks.offsets[start[row[kept]]] + place[kept]]
     return Blocks(dense(ids), spans(counts))
