@@ -30,7 +30,6 @@ _COLUMNS = (
     "raw timeouts/request",
     "CPU against ours",
     "left out, CPU s",
-    "peak MiB",
     "mean TPOT, ms",
 )
 
@@ -69,7 +68,7 @@ def rows(title: str, requests: int, turns: list[Turn]) -> Iterator[str]:
         yield (
             f"| {title} | {name} | {median(us):.0f} | {min(us):.0f} - {max(us):.0f} | {timeouts:.0f} "
             f"| {1 if side == 'ours' else ratio:.2f} | {median(s.apart_s for s in samples):.2f} "
-            f"| {median(s.peak_mib for s in samples):.0f} | {samples[0].tpot_ms:.1f} |"
+            f"| {samples[0].tpot_ms:.1f} |"
         )
 
 

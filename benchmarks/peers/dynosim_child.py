@@ -43,7 +43,6 @@ def _main() -> None:
         "completed": summary["completed_requests"],
         "output_tokens": summary["total_output_tokens"],
         "tpot_ms": summary["mean_tpot_ms"],
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
     print(json.dumps(sample))
 

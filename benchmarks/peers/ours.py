@@ -7,7 +7,6 @@ batches.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from pathlib import Path
@@ -53,7 +52,6 @@ def _replay_here(job: dict[str, Any]) -> dict[str, Any]:
         "completed": len(result.output_tokens),
         "output_tokens": int(result.output_tokens.sum()),
         "tpot_ms": float((decode_ns / (result.output_tokens[several] - 1)).mean()) / 1e6,
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
 

@@ -23,7 +23,6 @@ class Sample:
     output_tokens: int
     tpot_ms: float
     """Mean time per output token that was simulated, to see whether both sides did alike work."""
-    peak_mib: float
 
 
 def run_child(command: list[str], job: dict[str, Any], folder: Path) -> Sample:
