@@ -17,7 +17,8 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from simserve.errors import ScenarioError
 
-Path_ = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
+"""Keys and indices from the top of the file to a value."""
 
 SHORT_FORMS = {"engine": "preset", "router": "kind"}
 """Keys that accept a bare name; the key that the name then stands for."""
@@ -33,10 +34,10 @@ class Document:
     source: str
     """File name as the user gave it."""
     data: dict[str, Any] = field(default_factory=dict)
-    places: dict[Path_, str] = field(default_factory=dict)
+    places: dict[KeyPath, str] = field(default_factory=dict)
     """Path to `file:line`, or to the `--set` option that put the value there."""
 
-    def place(self, path: Path_) -> str:
+    def place(self, path: KeyPath) -> str:
         """Return where `path` stands; for a missing key, where its parent does."""
         for end in range(len(path), -1, -1):
             if path[:end] in self.places:
@@ -44,7 +45,7 @@ class Document:
         return self.source
 
 
-def dotted(path: Path_) -> str:
+def dotted(path: KeyPath) -> str:
     """Write a path the way the messages do: `pools[0].tp`."""
     text = ""
     for part in path:
@@ -93,7 +94,7 @@ def override(document: Document, option: str) -> None:
         document.places.setdefault(path[:end], where)
 
 
-def _container(data: Any, path: Path_, where: str) -> Any:
+def _container(data: Any, path: KeyPath, where: str) -> Any:
     """Return what holds the last part of `path`, making missing mappings on the way."""
     node = data
     for depth, part in enumerate(path):
@@ -103,7 +104,7 @@ def _container(data: Any, path: Path_, where: str) -> Any:
     return node
 
 
-def _check_step(node: Any, here: Path_, part: str | int, where: str) -> None:
+def _check_step(node: Any, here: KeyPath, part: str | int, where: str) -> None:
     if isinstance(node, list) and not (isinstance(part, int) and part < len(node)):
         allowed = f"indices 0 to {len(node) - 1}" if node else "no entries"
         raise ScenarioError(f"{where}: {dotted(here)} is a list with {allowed}, found {part!r}")
@@ -144,7 +145,7 @@ def _at(source: str, line: int) -> str:
     return source if source.startswith("--set") else f"{source}:{line}"
 
 
-def _plain(node: Any, path: Path_, document: Document) -> Any:
+def _plain(node: Any, path: KeyPath, document: Document) -> Any:
     """Return `node` as dicts, lists and plain scalars, and note the place of each value."""
     if len(document.places) > MAX_VALUES:
         raise ScenarioError(
@@ -162,7 +163,7 @@ def _plain(node: Any, path: Path_, document: Document) -> Any:
     return _plain_scalar(node, path, document)
 
 
-def _plain_map(node: CommentedMap, path: Path_, document: Document) -> dict[str, Any]:
+def _plain_map(node: CommentedMap, path: KeyPath, document: Document) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for key, item in node.items():
         line = node.lc.key(key)[0] + 1 if key in (node.lc.data or {}) else node.lc.line + 1
@@ -174,7 +175,7 @@ def _plain_map(node: CommentedMap, path: Path_, document: Document) -> dict[str,
     return plain
 
 
-def _plain_scalar(node: Any, path: Path_, document: Document) -> Any:
+def _plain_scalar(node: Any, path: KeyPath, document: Document) -> Any:
     if node is None or isinstance(node, bool):
         return node
     for kind in (int, float, str):

@@ -13,7 +13,7 @@ from simserve.latency.overhead import OVERHEADS, EngineOverhead, overhead_named
 from simserve.policy.base import POLICIES
 from simserve.policy.presets import EnginePreset, engine_preset
 from simserve.registry import Registry
-from simserve.scenario.document import Path_
+from simserve.scenario.document import KeyPath
 from simserve.scenario.explain import explain, refuse
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.spec import EngineSpec
@@ -113,7 +113,7 @@ def component(registry: Registry[type], name: str, members: Sequence[str]) -> ty
 
 
 def _check_version(
-    loaded: LoadedScenario, engine: EngineSpec, defaults: dict[str, Any], origin: Mapping[str, Path_]
+    loaded: LoadedScenario, engine: EngineSpec, defaults: dict[str, Any], origin: Mapping[str, KeyPath]
 ) -> None:
     """Refuse a version that contradicts the preset: its other defaults would be the wrong ones."""
     wanted = engine.options.get("version", defaults.get("version"))
@@ -122,17 +122,17 @@ def _check_version(
         raise refuse(loaded.document, origin["version"], wanted, allowed)
 
 
-def _merged(loaded: LoadedScenario, pool: int) -> tuple[EngineSpec, dict[str, Path_]]:
+def _merged(loaded: LoadedScenario, pool: int) -> tuple[EngineSpec, dict[str, KeyPath]]:
     """Return the engine with the pool's overrides, and the path that each key came from."""
     general, own = loaded.scenario.engine.as_mapping(), loaded.scenario.pools[pool].engine.as_mapping()
     if "preset" in own or "policy" in own:
         general = {key: value for key, value in general.items() if key not in ("preset", "policy")}
-    origin: dict[str, Path_] = {key: ("engine", key) for key in general}
+    origin: dict[str, KeyPath] = {key: ("engine", key) for key in general}
     origin |= {key: ("pools", pool, "engine", key) for key in own}
     return EngineSpec.model_validate({**general, **own}), origin
 
 
-def _preset(loaded: LoadedScenario, engine: EngineSpec, origin: Mapping[str, Path_]) -> EnginePreset | None:
+def _preset(loaded: LoadedScenario, engine: EngineSpec, origin: Mapping[str, KeyPath]) -> EnginePreset | None:
     if engine.preset is None:
         return None
     with loaded.blame(*origin["preset"]):
@@ -140,7 +140,7 @@ def _preset(loaded: LoadedScenario, engine: EngineSpec, origin: Mapping[str, Pat
 
 
 def _params(
-    loaded: LoadedScenario, policy: type, options: dict[str, Any], origin: Mapping[str, Path_]
+    loaded: LoadedScenario, policy: type, options: dict[str, Any], origin: Mapping[str, KeyPath]
 ) -> BaseModel:
     try:
         return policy.Params.model_validate(options, strict=True)

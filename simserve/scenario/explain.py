@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from simserve.errors import ScenarioError, nearest
-from simserve.scenario.document import Document, Path_, dotted
+from simserve.scenario.document import Document, KeyPath, dotted
 
 MAX_LINES = 10
 """Problems that are printed one by one; more are only counted."""
@@ -16,7 +16,7 @@ MAX_LINES = 10
 _MISSING = object()
 
 
-def refuse(document: Document, path: Path_, found: Any, allowed: str) -> ScenarioError:
+def refuse(document: Document, path: KeyPath, found: Any, allowed: str) -> ScenarioError:
     """Return the error for the value `found` at `path`, saying what is `allowed` there."""
     return ScenarioError(f"{document.place(path)}: {dotted(path)}: found {_short(found)}, {allowed}")
 
@@ -25,8 +25,8 @@ def explain(
     error: ValidationError,
     document: Document,
     model: type[BaseModel],
-    base: Path_ = (),
-    origin: Mapping[str, Path_] | None = None,
+    base: KeyPath = (),
+    origin: Mapping[str, KeyPath] | None = None,
     also_allowed: Iterable[str] = (),
 ) -> ScenarioError:
     """Return one error with a line per problem that validating `model` on the data at `base` found.
@@ -34,12 +34,12 @@ def explain(
     `origin` gives the full path of top-level keys that do not stand under `base`; `also_allowed` are keys
     that somebody else takes out of the data first.
     """
-    by_path: dict[Path_, list[Any]] = {}
+    by_path: dict[KeyPath, list[Any]] = {}
     for problem in error.errors(include_url=False):
-        path = _path_of(document, problem, base, origin or {})
-        if problem["type"] == "too_short" and _value_at(document.data, path):
-            continue  # a list that is only short of its invalid items, which are problems of their own
-        by_path.setdefault(path, []).append(problem)
+        by_path.setdefault(_path_of(document, problem, base, origin or {}), []).append(problem)
+    for path in [path for path, found in by_path.items() if found[0]["type"] == "too_short"]:
+        if any(other[: len(path)] == path for other in by_path if other != path):
+            del by_path[path]  # the list is only short of its invalid items, which have lines of their own
     unknown = {path: found for path, found in by_path.items() if found[0]["type"] == "extra_forbidden"}
     lines = [_line(document, path, found) for path, found in by_path.items() if path not in unknown]
     lines += _unknown_lines(document, unknown, model, sorted(also_allowed))
@@ -49,10 +49,10 @@ def explain(
 
 
 def _unknown_lines(
-    document: Document, unknown: dict[Path_, list[Any]], model: type[BaseModel], also_allowed: list[str]
+    document: Document, unknown: dict[KeyPath, list[Any]], model: type[BaseModel], also_allowed: list[str]
 ) -> list[str]:
     """One line per unknown key; for a mapping with many of them, the first few and their number."""
-    by_parent: dict[Path_, list[Path_]] = {}
+    by_parent: dict[KeyPath, list[KeyPath]] = {}
     for path in unknown:
         by_parent.setdefault(path[:-1], []).append(path)
     lines = []
@@ -70,7 +70,7 @@ def _unknown_lines(
     return lines
 
 
-def _unknown_line(document: Document, path: Path_, allowed: list[str]) -> str:
+def _unknown_line(document: Document, path: KeyPath, allowed: list[str]) -> str:
     value = _value_at(document.data, path)
     key = str(path[-1])
     return (
@@ -79,7 +79,7 @@ def _unknown_line(document: Document, path: Path_, allowed: list[str]) -> str:
     )
 
 
-def _line(document: Document, path: Path_, problems: list[Any]) -> str:
+def _line(document: Document, path: KeyPath, problems: list[Any]) -> str:
     wanted = list(dict.fromkeys(_wanted(problem) for problem in problems))
     first = problems[0]
     where = f"{document.place(path)}: {dotted(path)}"
@@ -110,7 +110,7 @@ def _literals(problem: Any) -> list[str]:
     return [word.strip().strip("'") for word in problem["ctx"]["expected"].replace(" or ", ",").split(",")]
 
 
-def _path_of(document: Document, problem: Any, base: Path_, origin: Mapping[str, Path_]) -> Path_:
+def _path_of(document: Document, problem: Any, base: KeyPath, origin: Mapping[str, KeyPath]) -> KeyPath:
     """Return the problem's path in the data, without the names that pydantic adds for a union's branches."""
     loc = problem["loc"]
     if loc and loc[0] in origin:
@@ -124,7 +124,7 @@ def _path_of(document: Document, problem: Any, base: Path_, origin: Mapping[str,
     return path
 
 
-def _value_at(data: Any, path: Path_) -> Any:
+def _value_at(data: Any, path: KeyPath) -> Any:
     for part in path:
         data = _child(data, part)
     return data

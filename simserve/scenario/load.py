@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from simserve.errors import ScenarioError, UserError, nearest
 from simserve.paths import data_dir
-from simserve.scenario.document import Document, Path_, dotted, override, read_document
+from simserve.scenario.document import Document, KeyPath, dotted, override, read_document
 from simserve.scenario.explain import explain
 from simserve.scenario.files import find
 from simserve.scenario.spec import Scenario
@@ -41,7 +41,7 @@ class LoadedScenario:
             lines = [where + line for line in str(error).splitlines()]
             raise type(error)("\n".join(lines)) from error
 
-    def file(self, name: str, path: Path_) -> Path:
+    def file(self, name: str, path: KeyPath) -> Path:
         """Return the file that the value `name` at `path` names; raises `ScenarioError` if there is none."""
         found = find(name, self.folder)
         if found is None:

@@ -101,9 +101,7 @@ def test_many_wrong_values_are_counted(scenario_file: Write) -> None:
     assert "40 more" in lines[-1]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "# nothing\n", "- a\n- b\n", "just words\n", "\x00", "a: &a [*a]\n", "a: " + "[" * 5000]
-)
+@pytest.mark.parametrize("text", ["", "# nothing\n", "- a\n- b\n", "just words\n", "\x00", "a: &a [*a]\n"])
 def test_what_is_no_scenario_at_all(scenario_file: Write, text: str) -> None:
     path = scenario_file(text=text)
     with pytest.raises(UserError) as caught:
