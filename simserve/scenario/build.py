@@ -37,6 +37,8 @@ class Deployment:
     def simulate(self, progress: Progress | None = None) -> Result:
         """Run the scenario once, with fresh policies and a fresh router."""
         scenario = self.loaded.scenario
+        for pool in self.pools:
+            pool.latency.forget()  # what an earlier run of this deployment booked
         closed_loop = scenario.workload.closed_loop
         return simulate(
             self.trace,

@@ -9,7 +9,7 @@ from simserve.core import PoolFacts
 from simserve.engine import ReplicaSpec
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec, load_gpu
-from simserve.latency import ProfileStore, StepLatency, TableLatency, compile_step_latency
+from simserve.latency import ProfileStore, TableLatency, compile_step_latency
 from simserve.latency.roofline import peaks_of
 from simserve.model import ModelSpec, Parallelism
 from simserve.model.attention import flops_per_pair
@@ -40,7 +40,7 @@ class BuiltPool:
     engine: ResolvedEngine
     ledger: MemoryLedger
     limit: Limit
-    latency: StepLatency
+    latency: TableLatency
     facts: PoolFacts
     assumptions: tuple[str, ...]
     """What was taken for granted about this pool, in words."""

@@ -148,6 +148,13 @@ def test_a_scenario_made_in_python(scenario_file: Write) -> None:
     assert (run_scenario(same).last_token_ns == build(loaded(scenario)).simulate().last_token_ns).all()
 
 
+def test_a_deployment_can_be_run_again(scenario_file: Write) -> None:
+    built = deployment(scenario_file())
+    first, second = built.simulate(), built.simulate()
+    assert (first.last_token_ns == second.last_token_ns).all()
+    assert first.provenance_ns == second.provenance_ns
+
+
 def test_a_scenario_is_frozen(scenario_file: Write) -> None:
     scenario: Any = load_scenario(scenario_file()).scenario
     with pytest.raises(ValueError, match="frozen"):
