@@ -4,6 +4,7 @@
 reader assumed, and what it or a transformation changed, stands in the trace's `origin`.
 """
 
+from simserve.workload.cache_curve import CacheCurve, cache_curve
 from simserve.workload.generate import synthesize
 from simserve.workload.load import load_trace
 from simserve.workload.save import write_trace
@@ -19,8 +20,10 @@ from simserve.workload.transform import (
 )
 
 __all__ = [
+    "CacheCurve",
     "SyntheticSpec",
     "TraceStats",
+    "cache_curve",
     "load_trace",
     "scale_rate_by_compression",
     "scale_rate_by_thinning",
