@@ -67,6 +67,17 @@ class RadixTree:
             self._grow(node, cursor, priority)
         return known
 
+    def tick(self) -> int:
+        """Advance the clock of accesses and return it."""
+        self._clock += 1
+        return self._clock
+
+    def refresh(self, node: Node | None, clock: int) -> None:
+        """Let the path from the root to `node`, which is locked, have been accessed at `clock` or later."""
+        while node is not None:
+            node.accessed = max(node.accessed, clock)
+            node = node.parent
+
     def lock(self, node: Node) -> None:
         """Protect the path from the root to `node` from eviction, once more."""
         while node.parent is not None:

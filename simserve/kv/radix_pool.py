@@ -66,19 +66,11 @@ class RadixPool:
             self.free += self.tree.evict(tokens - self.free)
         return self.free >= tokens
 
-    def cache_prompt(
-        self, holding: Holding, runs: Runs, tokens: int, prompt_tokens: int, priority: int
-    ) -> None:
-        """Insert the first `tokens` tokens of a request that goes on, and lock them.
-
-        Output that is computed again after a retraction (beyond `prompt_tokens`) gets a node of its own, so
-        that it can be evicted without the prompt: seen in logs of the engine.
-        """
+    def cache_prompt(self, holding: Holding, runs: Runs, tokens: int, priority: int) -> None:
+        """Insert the first `tokens` tokens of a request that goes on, and lock them."""
         if not self.cache:
             return
         self._hand_over(holding, runs, tokens, priority)
-        if tokens > prompt_tokens:
-            self.tree.match(runs, prompt_tokens)
         node, matched = self.tree.match(runs, tokens)
         self._unlock(holding)
         self.tree.lock(node)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from simserve.core import Batch
 from simserve.errors import InvariantError
+from simserve.policy.sglang.refresh import Refresh
 from simserve.policy.sglang.state import State, Step
 
 
 class Decode:
     """Decides decode steps."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, refresh: Refresh) -> None:
         self._state = state
+        self._refresh = refresh
 
     def attempt(self, step: Step) -> Batch | None:
         """Decide a decode step, or return None if nobody runs."""
@@ -19,6 +21,7 @@ class Decode:
         if not len(batch):
             state.full = False
             return None
+        self._refresh.step()
         if state.pool.make_room(batch.decode_need()):
             state.ratio.decay(1)
         else:
@@ -51,18 +54,20 @@ class Decode:
         state.take(state.batch.decode_need(steps))
         state.batch.launch(steps)
         state.ratio.decay(steps)
+        self._refresh.skip(steps)
 
     def _repeats(self) -> int:
         """Return for how many steps the decode step just launched would be decided.
 
         Once while an admission could be tried or a result is awaited that ends somebody; else while free
-        memory lasts: a step that evicts or retracts is decided on its own.
+        memory lasts and no prompt is looked up: a step that evicts or retracts is decided on its own.
         """
         state = self._state
         may_admit = bool(state.queue) and (state.preempts or not state.full)
         if may_admit or (state.unbooked is not None and state.unbooked.done):
             return 1
-        return 1 + state.batch.steps_within(state.pool.free)
+        memory_lasts = state.batch.steps_within(state.pool.free)
+        return 1 + min(memory_lasts, self._refresh.steps_before_lookup())
 
     def _retract(self, step: Step) -> None:
         """Send running requests back to the queue until the next token of the others fits.

@@ -36,10 +36,7 @@ class Results:
 
     def cache(self, sequence: Sequence, tokens: int) -> None:
         """Cache the first `tokens` tokens of a request that goes on."""
-        request = sequence.request
-        self._state.pool.cache_prompt(
-            sequence.kv, sequence.runs(), tokens, request.prompt_tokens, request.priority
-        )
+        self._state.pool.cache_prompt(sequence.kv, sequence.runs(), tokens, sequence.request.priority)
 
     def _prompt(self, sequence: Sequence, done: bool) -> None:
         """Book a completed prompt and the token that it sampled."""
@@ -71,5 +68,6 @@ class Results:
             self._state.batch.finish(sequence)
         self._state.parting.pop(sequence.request.id, None)
         sequence.done = True
+        self._state.returned -= sequence.returned
         tokens = min(sequence.known, sequence.kv.stored)
         self._state.pool.cache_finished(sequence.kv, sequence.runs(), tokens, sequence.request.priority)

@@ -22,7 +22,8 @@ class Running:
         self._page_size = page_size
         self._sequences: dict[int, Sequence] = {}
         self._done: list[Sequence] = []
-        self._launched = 0
+        self.launched = 0
+        """Decode steps started so far."""
         self._booked = 0
         self._first_slot = 0
         self._last_slot = 0
@@ -51,7 +52,7 @@ class Running:
 
     def stored(self, sequence: Sequence) -> int:
         """Return the tokens of `sequence` with KV, those of a launched step included."""
-        return sequence.kv.stored + self._launched - sequence.joined
+        return sequence.kv.stored + self.launched - sequence.joined
 
     def outputs(self, sequence: Sequence) -> int:
         """Return the output tokens of `sequence` that are known."""
@@ -67,7 +68,7 @@ class Running:
             self._join(sequence)
 
     def _join(self, sequence: Sequence) -> None:
-        sequence.joined = sequence.marked = self._launched
+        sequence.joined = sequence.marked = self.launched
         self._sequences[sequence.request.id] = sequence
         self.kv_tokens += sequence.kv.stored
         self._residues[(sequence.kv.stored - sequence.joined) % self._page_size] += 1
@@ -80,7 +81,7 @@ class Running:
 
     def launch(self, steps: int = 1) -> None:
         """Let every sequence grow by `steps` tokens of KV."""
-        self._launched += steps
+        self.launched += steps
         self.kv_tokens += steps * self.live
 
     def book(self, steps: int) -> None:
@@ -98,12 +99,12 @@ class Running:
 
     def limit(self, sequence: Sequence, steps: int) -> None:
         """Note that `sequence` reaches its allowed output `steps` decode steps from now."""
-        sequence.limit_at = self._launched + steps
+        sequence.limit_at = self.launched + steps
         self._limits[sequence.limit_at].append(sequence)
 
     def take_limited(self) -> list[Sequence]:
         """Remove and return the sequences whose last allowed token has been launched, in batch order."""
-        now = self._launched
+        now = self.launched
         if now not in self._limits:
             return []
         reached = [s for s in self._limits.pop(now) if s.limit_at == now and s in self and not s.done]
@@ -151,7 +152,7 @@ class Running:
         rounds, rest = divmod(steps, self._page_size)
         pages = rounds * self.live
         for ahead in range(rest):
-            pages += self._residues[-(self._launched + ahead) % self._page_size]
+            pages += self._residues[-(self.launched + ahead) % self._page_size]
         return pages * self._page_size
 
     def steps_within(self, tokens: int) -> int:
@@ -159,7 +160,7 @@ class Running:
         rounds, rest = divmod(tokens // self._page_size, self.live)
         steps = rounds * self._page_size
         for ahead in range(self._page_size):
-            rest -= self._residues[-(self._launched + ahead) % self._page_size]
+            rest -= self._residues[-(self.launched + ahead) % self._page_size]
             if rest < 0:
                 break
             steps += 1
@@ -170,7 +171,7 @@ class Running:
         sequence.outputs = self.outputs(sequence)
         sequence.kv.stored = self.stored(sequence)
         self.kv_tokens -= sequence.kv.stored
-        sequence.joined = sequence.marked = self._launched
+        sequence.joined = sequence.marked = self.launched
 
     def _left(self, sequence: Sequence) -> int:
         return min(sequence.most_outputs - self.outputs(sequence), CLIP_MAX_NEW_TOKENS)

@@ -16,6 +16,7 @@ from simserve.policy.sglang.content import Content, UniqueContent
 from simserve.policy.sglang.decode import Decode
 from simserve.policy.sglang.params import SglangParams
 from simserve.policy.sglang.prefill import Prefill
+from simserve.policy.sglang.refresh import Refresh
 from simserve.policy.sglang.results import Results
 from simserve.policy.sglang.sequence import Sequence
 from simserve.policy.sglang.state import Outcome, State, Step
@@ -52,7 +53,7 @@ class SglangPolicy:
         self.state = State(params, pool)
         self.last = Step()
         """The step decided last."""
-        self._decode = Decode(self.state)
+        self._decode = Decode(self.state, Refresh(self.state, shared_content=content is not None))
         self._prefill = Prefill(self.state, self._decode)
         self._results = Results(self.state)
         self._content = content or UniqueContent()
@@ -100,12 +101,13 @@ class SglangPolicy:
     def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
         """Book the step decided last; with overlap keep its result until the next one is decided."""
         step, done = self.last, {request.id for request in finished}
+        if self._overlap:
+            self._results.settle()
         if steps > 1:
             self._decode.repeat(steps - 1)
         if not self._overlap:
             self._results.book(Outcome(step, steps, done))
             return
-        self._results.settle()
         if steps > 1:
             self._results.book(Outcome(step, steps - 1, set()))
         self.state.unbooked = Outcome(step, 1, done)

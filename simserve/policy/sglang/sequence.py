@@ -24,6 +24,7 @@ class Sequence:
         "prompt",
         "rank",
         "request",
+        "returned",
         "slot",
         "waiting",
     )
@@ -53,6 +54,8 @@ class Sequence:
         self.limit_at = -1
         """Launched decode steps of the running batch at which its allowed output is used up."""
         self.waiting = False
+        self.returned = False
+        """Whether it was ever sent back to the queue."""
         self.done = False
 
     def plan(self, computed: int) -> None:

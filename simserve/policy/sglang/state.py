@@ -55,7 +55,11 @@ class State:
         """A result that is not processed yet (with overlap)."""
         self.sent_back: list[Request] = []
         """Requests that lost their KV and of which no decision has told yet."""
+        self.returned = 0
+        """Requests in the system that were ever sent back."""
         self._entered = 0
+        self._refreshed_clock = 0
+        self._refreshed_at = -1
 
     @property
     def preempts(self) -> bool:
@@ -76,19 +80,29 @@ class State:
             raise InvariantError(f"{tokens} KV tokens wanted, {self.pool.free} free")
         self.pool.free -= tokens
 
+    def note_refresh(self, steps_ago: int) -> None:
+        """Let the prompts of all running requests have been accessed before the last `steps_ago` steps."""
+        self._refreshed_clock = self.pool.tree.tick()
+        self._refreshed_at = self.batch.launched - steps_ago
+
     def send_back(self, victim: Sequence, remaining: int) -> None:
         """Take a request out of the running batch, uncached, and make room for the `remaining` ones.
 
         Its token in flight is dropped. If that was its last one, whoever plays the model has shown it
         already: the request leaves for good instead of being computed again.
         """
+        if victim.joined <= self._refreshed_at:
+            self.pool.tree.refresh(victim.kv.node, self._refreshed_clock)
         self.batch.remove(victim)
         self.pool.drop(victim.kv)
         self.pool.make_room(remaining * RETRACT_DECODE_STEPS)
         victim.extend = victim.known
         if self.unbooked is not None and victim.request.id in self.unbooked.done:
             victim.done = True
+            self.returned -= victim.returned
             return
+        self.returned += not victim.returned
+        victim.returned = True
         victim.request.known = victim.known
         self.sent_back.append(victim.request)
 

@@ -1,9 +1,10 @@
 """The policy against step-by-step recordings of the real SGLang 0.5.23 scheduler."""
 
 import pytest
-from golden_logs import COMMITTED, KNOWN_DIFFERENCE, SHARED, committed
+from golden_logs import COMMITTED, SHARED, committed
 
 from simserve.kv.radix_eviction import EVICTION_RULES, EvictionRule
+from simserve.policy.sglang import refresh
 from simserve.policy.sglang.admission import Admission
 from simserve.policy.sglang.order import QueueOrder
 from simserve.policy.sglang.params import RETRACT_DECODE_STEPS
@@ -17,12 +18,8 @@ STEPS_IN_ALL_LOGS = 7097
 
 def check(path):
     comparison = replay(path)
-    if path.name in KNOWN_DIFFERENCE:
-        assert comparison.steps_equal >= KNOWN_DIFFERENCE[path.name]
-    else:
-        assert comparison.equal, str(comparison.first_difference)
-        assert comparison.steps_equal == comparison.steps
-    return comparison.steps
+    assert comparison.equal, str(comparison.first_difference)
+    return comparison.steps_equal
 
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.name)
@@ -101,6 +98,12 @@ def test_no_deferral_behind_a_similar_prompt_is_seen(monkeypatch):
     original = QueueOrder._matches
     monkeypatch.setattr(QueueOrder, "_matches", lambda self, waiting: (original(self, waiting)[0], set()))
     assert not replay(committed("s08")).equal
+
+
+@pytest.mark.parametrize("interval", [40, 63, 65, 128, 1 << 60])
+def test_another_interval_of_prompt_lookups_is_seen(monkeypatch, interval):
+    monkeypatch.setattr(refresh, "LOOKUP_INTERVAL", interval)
+    assert not replay(committed("s20")).equal
 
 
 def test_a_retraction_without_room_for_twenty_steps_is_seen(monkeypatch):
