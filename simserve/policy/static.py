@@ -38,7 +38,7 @@ class StaticPolicy:
     def __init__(
         self, params: StaticParams, *, kv_blocks: int, block_size: int, max_model_len: int, lanes: int = 1
     ) -> None:
-        """KV is set aside for every sequence at the longest possible length; only lane 0 ever has work."""
+        """KV is set aside for every sequence at the longest possible length; one lane at a time has work."""
         self._batch_size = params.batch_size
         self._timeout_ns = ms_to_ns(params.timeout_ms)
         self._kv_blocks = kv_blocks
@@ -46,6 +46,8 @@ class StaticPolicy:
         self._max_model_len = max_model_len
         self._waiting: deque[Request] = deque()
         self._batch: list[Request] = []
+        self._lane = 0
+        """Lane of the batch: the one that asked when it was formed."""
         self._unfinished = 0
         self._padded_prompt = 0
         self._decode_steps = 0
@@ -67,7 +69,7 @@ class StaticPolicy:
 
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         """Go on with the batch; else form one; else wait for company."""
-        if lane and self._batch:
+        if self._batch and lane != self._lane:
             return Wait()
         if self._batch:
             size = len(self._batch)
@@ -78,6 +80,7 @@ class StaticPolicy:
         deadline_ns = self._waiting[0].arrival_ns + self._timeout_ns
         if len(self._waiting) < self._batch_size and now_ns < deadline_ns:
             return Wait(deadline_ns)
+        self._lane = lane
         return self._form_batch()
 
     def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
