@@ -1,9 +1,10 @@
-"""Bytes of memory per request: the growth of the process' peak from a small run to a large one.
+"""Bytes of memory per request: kept by a result, and growth of the peak from a small run to a large one.
 
     python -m benchmarks.memory
 
-The Azure conversation trace, repeated end to end at 32 times its rate on 32 replicas; both peaks include the
-trace, so the growth is that of its columns, of the records while they fill, and of the result made from them.
+The Azure conversation trace, repeated end to end at 4 times its rate on 4 replicas. The peaks include the
+trace and all that a run holds for each request while it lasts; timelines do not matter, as those of both runs
+are so long that they are merged.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import resource
 import sys
 from dataclasses import replace
 
+import numpy as np
+
 from benchmarks.speed import find_trace, run_case
 from simserve.core import Trace
 from simserve.workload import load_trace, scale_rate_by_compression, tile
 
 _SMALL, _LARGE = 100_000, 400_000
-_REPLICAS = 32
+_REPLICAS = 4
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
@@ -28,10 +31,12 @@ def repeated(trace: Trace, requests: int) -> Trace:
     return replace(tiled, **{name: getattr(tiled, name)[:requests].copy() for name in columns})
 
 
-def peak_bytes(trace: Trace) -> int:
-    """Simulate `trace` and return the peak memory that this process has had so far."""
-    run_case(trace, _REPLICAS)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+def measure(trace: Trace) -> tuple[int, float]:
+    """Simulate `trace`; return this process' peak memory so far and the result's bytes per request."""
+    result, _ = run_case(trace, _REPLICAS)
+    columns = [value for value in vars(result).values() if isinstance(value, np.ndarray)]
+    kept = sum(column.nbytes for column in columns if len(column) == len(trace)) / len(trace)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT, kept
 
 
 def main() -> None:
@@ -41,10 +46,11 @@ def main() -> None:
         print("skipped: the trace azure_llm_2023_conv is not here (simserve trace fetch)")
         return
     trace = load_trace(path)
-    peaks = [peak_bytes(repeated(trace, requests)) for requests in (_SMALL, _LARGE)]
-    for requests, peak in zip((_SMALL, _LARGE), peaks, strict=True):
-        print(f"{requests:,} requests: peak {peak / 2**20:.0f} MiB")
-    print(f"{(peaks[1] - peaks[0]) / (_LARGE - _SMALL):.0f} bytes/request")
+    small, _ = measure(repeated(trace, _SMALL))
+    large, kept = measure(repeated(trace, _LARGE))
+    print(f"peak: {small / 2**20:.0f} MiB for {_SMALL:,} requests, {large / 2**20:.0f} MiB for {_LARGE:,}")
+    print(f"growth of the peak: {(large - small) / (_LARGE - _SMALL):.0f} bytes/request")
+    print(f"kept by the result: {kept:.0f} bytes/request")
 
 
 if __name__ == "__main__":
