@@ -43,28 +43,44 @@ def show(
     format: Format = "auto",
     option: Options = None,
     html: Annotated[Path | None, typer.Option(help="Also write a page with pictures to this file.")] = None,
+    cache: Annotated[bool, typer.Option("--cache", help="Also show prefix hits against cache size.")] = False,
+    cache_block: Annotated[
+        int | None, typer.Option(min=1, help="Tokens per cache block, for --cache; default: the trace's.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
     force: Force = False,
 ) -> None:
     """Show a trace: lengths, arrivals, prefix reuse, and what its reader assumed.
 
     Examples:  simserve trace show traces/long_context.jsonl.gz --html long.html  |
+    simserve trace show traces/long_context.jsonl.gz --cache  |
     simserve trace show lengths.csv -o "arrivals={kind: poisson, rate_per_s: 2}"
     """
-    from simserve.cli.trace_text import print_json, print_stats
+    from simserve.cli.trace_text import print_cache, print_json, print_stats
     from simserve.workload import load_trace, stats
+    from simserve.workload.cache_curve import prefix_reuse
 
     _refuse_existing(html, force)
+    if cache_block is not None and not cache:
+        raise TraceError("--cache-block is for --cache: add it")
     loaded = load_trace(path, format, **_options(option))
     figures = stats(loaded)
+    reuse = prefix_reuse(loaded, cache_block) if cache else None
+    curve = reuse.curve(reuse.round_capacities()) if reuse else None
     if as_json:
-        print_json(loaded, figures)
+        print_json(loaded, figures, curve)
     else:
         print_stats(loaded, figures)
+        if curve is not None:
+            print_cache(curve)
     if html is not None:
         from simserve.report.trace_page import write_trace_page
 
-        write_trace_page(loaded, figures.to_dict(), html)
+        shown = figures.to_dict()
+        if reuse is not None and curve is not None:
+            shown["cache"] = curve.to_dict()
+            shown["cache_line"] = reuse.curve(reuse.fine_capacities()).to_dict()
+        write_trace_page(loaded, shown, html)
         _wrote(html)
 
 

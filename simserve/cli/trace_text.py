@@ -10,14 +10,15 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from simserve.core import Trace
+    from simserve.workload import CacheCurve
     from simserve.workload.catalogue import PublicTrace
     from simserve.workload.stats import LengthStats, TraceStats
 
 _WIDTH = 80
 
 
-def print_json(trace: Trace, figures: TraceStats) -> None:
-    """Print the origin and the figures."""
+def print_json(trace: Trace, figures: TraceStats, curve: CacheCurve | None = None) -> None:
+    """Print the origin and the figures; the hit rates against capacity under `cache`, if asked for."""
     origin = trace.origin
     head = {
         "name": origin.name,
@@ -26,7 +27,8 @@ def print_json(trace: Trace, figures: TraceStats) -> None:
         "assumptions": origin.assumptions,
         "changes": origin.changes,
     }
-    print(json.dumps(head | figures.to_dict(), indent=2))
+    cache = {} if curve is None else {"cache": curve.to_dict()}
+    print(json.dumps(head | figures.to_dict() | cache, indent=2))
 
 
 def print_stats(trace: Trace, figures: TraceStats) -> None:
@@ -39,6 +41,22 @@ def print_stats(trace: Trace, figures: TraceStats) -> None:
     for word, notes in (("assumed", trace.origin.assumptions), ("changed", trace.origin.changes)):
         for note in notes:
             console.print(f"{word}: {note}", markup=False)
+
+
+def print_cache(curve: CacheCurve) -> None:
+    """Print the hit rates of prefix caches of several capacities."""
+    block, console = curve.cache_block_tokens, Console(width=_WIDTH, highlight=False)
+    table = Table(title="Prefix hits of an LRU cache", title_justify="left", title_style="bold", width=_WIDTH)
+    for name in (f"blocks of {block}", "tokens", "token hit %", "block hit %"):
+        table.add_column(name, justify="right")
+    for point in curve.points:
+        blocks, tokens = point.capacity_blocks, point.capacity_tokens
+        size = ("no limit", "") if blocks is None or tokens is None else (f"{blocks:,}", f"{tokens:,}")
+        table.add_row(*size, f"{point.token_hit_rate:.2%}"[:-1], f"{point.block_hit_rate:.2%}"[:-1])
+    console.print(table)
+    enough = curve.enough_blocks
+    console.print(f"{enough:,} blocks ({enough * block:,} tokens) find as much as a cache without limit.")
+    console.print("Requests one after another, prompts only; a run adds overlap and outputs.")
 
 
 def print_catalogue(catalogue: dict[str, PublicTrace]) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.core import Trace
+from simserve.report.cache_curve_page import cache_curve_chart
 from simserve.report.page import Figure, render
 from simserve.units import NS_PER_S
 
@@ -21,7 +22,11 @@ _POINTS = 400
 
 
 def write_trace_page(trace: Trace, figures: dict[str, Any], path: Path) -> None:
-    """Write the page to `path`; the same trace gives the same bytes."""
+    """Write the page to `path`; the same trace gives the same bytes.
+
+    With `cache` and `cache_line` (`CacheCurve.to_dict()`, a table and many points) among the figures, the
+    page also shows prefix hits against cache capacity.
+    """
     charts = {
         "prompts": _histogram(trace.prompt_tokens, "prompt tokens", "$prefill"),
         "outputs": _histogram(trace.output_tokens, "output tokens", "$decode"),
@@ -29,6 +34,8 @@ def write_trace_page(trace: Trace, figures: dict[str, Any], path: Path) -> None:
         "tokens": _tokens(trace),
         "cumulative": _cumulative(trace),
     }
+    if "cache_line" in figures:
+        charts["cache"] = cache_curve_chart(figures["cache_line"])
     page = render("trace.html.j2", charts, title=trace.origin.name, origin=trace.origin, figures=figures)
     path.write_text(page, encoding="utf-8")
 

@@ -133,7 +133,8 @@ def prefix_reuse(trace: Trace, cache_block_tokens: int | None = None) -> Reuse:
     """
     if trace.block_ids is None or trace.block_offsets is None:
         raise TraceError(
-            f"{trace.origin.name}: no block ids, so its prefix reuse is unknown; formats that can have them: {WITH_BLOCK_IDS}"
+            f"{trace.origin.name}: no block ids, so its prefix reuse is unknown; formats that can have them: "
+            f"{WITH_BLOCK_IDS}"
         )
     size = trace.block_tokens if cache_block_tokens is None else cache_block_tokens
     if size < 1 or trace.block_tokens % size:
