@@ -1,5 +1,6 @@
 """The policy inside the engine: fast-forward, conservation, oversized requests, one result late."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from simserve.core import Trace, TraceOrigin
 from simserve.engine import simulate
 from simserve.engine.spec import ReplicaSpec
-from simserve.policy.sglang import SglangParams, SglangPolicy
+from simserve.policy.sglang import BlockContent, SglangParams, SglangPolicy
 from simserve.router.base import ROUTERS
 
 
@@ -53,9 +54,33 @@ def random_trace(seed, n=150, slack=3):
     )
 
 
+def shared_trace(seed, n=150, block_tokens=32):
+    """Prompts that begin with one of 5 texts of 3 blocks, at a load that memory does not hold."""
+    rng = np.random.default_rng(seed)
+    heads, prompt_tokens = rng.integers(0, 5, n), rng.integers(1, 200, n)
+    blocks = -(-prompt_tokens // block_tokens)
+    ids = [
+        3 * head + i if i < 3 else 1000 + 100 * row + i
+        for row, (head, count) in enumerate(zip(heads, blocks, strict=True))
+        for i in range(count)
+    ]
+    outputs = rng.integers(1, 150, n)
+    plain = trace_of(np.sort(rng.integers(0, 100_000, n)), prompt_tokens, outputs, outputs + 3)
+    return dataclasses.replace(
+        plain,
+        block_ids=np.array(ids, np.int64),
+        block_offsets=np.cumsum([0, *blocks]).astype(np.int64),
+        block_tokens=block_tokens,
+    )
+
+
 def run(trace, fast_forward=True, kv_blocks=1500, block_size=1, max_model_len=400, **options):
     policy = SglangPolicy(
-        SglangParams(**options), kv_blocks=kv_blocks, block_size=block_size, max_model_len=max_model_len
+        SglangParams(**options),
+        kv_blocks=kv_blocks,
+        block_size=block_size,
+        max_model_len=max_model_len,
+        content=None if trace.block_ids is None else BlockContent(trace),
     )
     replica = ReplicaSpec("r", "p", 1, policy, FlatLatency(), kv_blocks, block_size, max_model_len, "test")
     router = ROUTERS.get("round_robin")
@@ -93,6 +118,22 @@ def test_fast_forward_equals_stepping_and_everything_ends(options, block_size):
     assert (policy.running, policy.waiting, policy.kv_used_blocks) == (0, 0, 0)
     assert pool.tree.protected == 0
     assert pool.free + pool.tree.evictable == pool.capacity
+
+
+@pytest.mark.parametrize("options", [{}, {"disable_overlap_schedule": True}, {"schedule_policy": "lpm"}])
+@pytest.mark.parametrize("block_size", [1, 16])
+def test_fast_forward_equals_stepping_where_prompts_share_prefixes(options, block_size):
+    trace = shared_trace(seed=block_size)
+    kv_blocks = 900 // block_size
+    options = {"schedule_conservativeness": 0.0, **options}
+    fast, policy = run(trace, True, kv_blocks, block_size, **options)
+    slow, _ = run(trace, False, kv_blocks, block_size, **options)
+    for name in COLUMNS:
+        assert np.array_equal(getattr(fast, name), getattr(slow, name)), name
+    assert fast.cached_tokens.sum() > 0
+    assert fast.preemptions.sum() > 0
+    assert fast.replicas[0].wakeups < slow.replicas[0].wakeups
+    assert policy.kv_used_blocks == 0
 
 
 def test_memory_pressure_makes_retractions_that_are_computed_again():
