@@ -1,5 +1,6 @@
 """KV cache accounting."""
 
 from simserve.kv.pool import BlockPool, blocks_for
+from simserve.kv.prefix import Content, PrefixCache
 
-__all__ = ["BlockPool", "blocks_for"]
+__all__ = ["BlockPool", "Content", "PrefixCache", "blocks_for"]

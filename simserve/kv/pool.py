@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simserve.core import Request
 from simserve.errors import InvariantError
 
 
@@ -25,6 +26,23 @@ class BlockPool:
     def used(self) -> int:
         """Blocks held by requests."""
         return self.total - self.free
+
+    def hit(self, request: Request) -> tuple[int, int]:
+        """Return the cached blocks of the request, and how many of them nobody holds: none here."""
+        return 0, 0
+
+    def admit(self, request: Request, hits: int, tokens: int) -> None:
+        """Hold what the first `tokens` tokens of a request need."""
+        self.take(blocks_for(tokens, self.block_size))
+
+    def extend(self, request: Request, tokens: int) -> None:
+        """Hold what `tokens` more prompt tokens of an admitted request need."""
+        size = self.block_size
+        self.take(blocks_for(request.computed + tokens, size) - blocks_for(request.computed, size))
+
+    def release(self, request: Request, tokens: int) -> None:
+        """Give back all blocks of a request whose first `tokens` tokens are computed or scheduled."""
+        self.give(blocks_for(tokens, self.block_size))
 
     def take(self, blocks: int) -> None:
         """Hold `blocks` more; raises InvariantError if they are not free."""

@@ -20,6 +20,9 @@ class VllmParams(PolicyParams):
     enable_chunked_prefill: bool = Field(
         default=True, description="Cut prompts that exceed the rest of the budget; if off they wait for room."
     )
+    enable_prefix_caching: bool = Field(
+        default=True, description="Keep full blocks and reuse them where prompts say what they hold."
+    )
     long_prefill_token_threshold: int = Field(
         default=0, ge=0, description="Most prompt tokens of one request in a step; 0 = no limit."
     )

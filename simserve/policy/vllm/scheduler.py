@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from simserve.core import Batch, Chunk, Request, Wait
-from simserve.kv import BlockPool, blocks_for
+from simserve.kv import BlockPool, Content, PrefixCache, blocks_for
 from simserve.policy.base import POLICIES
 from simserve.policy.decodes import DecodeGroup
 from simserve.policy.vllm.params import VllmParams
@@ -27,11 +27,23 @@ class VllmPolicy:
     Params = VllmParams
 
     def __init__(
-        self, params: VllmParams, *, kv_blocks: int, block_size: int, max_model_len: int, lanes: int = 1
+        self,
+        params: VllmParams,
+        *,
+        kv_blocks: int,
+        block_size: int,
+        max_model_len: int,
+        lanes: int = 1,
+        content: Content | None = None,
     ) -> None:
-        """`kv_blocks` usable blocks (the null block not counted); `lanes` microbatches in flight (PP)."""
+        """`kv_blocks` usable blocks (the null block not counted); `lanes` microbatches in flight (PP).
+
+        With `content` full blocks are cached by prefix, unless enable_prefix_caching is off.
+        """
         self.params = params
-        self.pool = BlockPool(kv_blocks, block_size)
+        self.pool: BlockPool | PrefixCache = BlockPool(kv_blocks, block_size)
+        if content is not None and params.enable_prefix_caching:
+            self.pool = PrefixCache(kv_blocks, block_size, content, blanks_first=params.version == "0.33")
         self.max_model_len = max_model_len
         self.queue: WaitingQueue = FcfsQueue() if params.policy == "fcfs" else PriorityQueue()
         self.run_list: dict[int, Request] = {}
@@ -77,7 +89,7 @@ class VllmPolicy:
         if self.partial or budget < 0 or needed > self.pool.free:
             budget, chunks, preempted, stalled = RunningWalk(self, lane).run()
         else:
-            self.pool.free -= needed
+            self.pool.take(needed)
             chunks, preempted, stalled = [], [], []
         admitted = self._admit(budget, chunks) if self.queue and not preempted else []
         decodes, context = group.size, group.context + group.size
@@ -128,18 +140,21 @@ class VllmPolicy:
         self.detach(request)
         self.run_list.pop(request.id, None)
 
-    def detach(self, request: Request) -> None:
-        """Take a request off its group or the partial prompts, and give back its blocks."""
+    def detach(self, request: Request, scheduled: int = 0) -> None:
+        """Take a request off its group or the partial prompts, and give back its blocks.
+
+        `scheduled` tokens beyond the computed ones hold blocks already.
+        """
         if request.decoding:
             self.groups[self.lane_of.pop(request.id, 0)].leave(request)
             request.known = request.computed + 1
         else:
             self.partial.pop(request.id, None)
-        self.pool.give(blocks_for(request.computed, self._block_size))
+        self.pool.release(request, request.computed + scheduled)
 
-    def preempt(self, request: Request) -> None:
+    def preempt(self, request: Request, scheduled: int = 0) -> None:
         """Free a running request's blocks and return it to the queue; it will be recomputed."""
-        self.detach(request)
+        self.detach(request, scheduled)
         del self.run_list[request.id]
         request.computed = 0
         self.queue.put_back(request)
@@ -153,7 +168,8 @@ class VllmPolicy:
         admitted: list[Request] = []
         while queue and budget > 0 and len(self.run_list) < self._max_seqs:
             request = queue.head()
-            tokens = request.known
+            hits, idle_hits = pool.hit(request)
+            tokens = request.known - hits * size
             if 0 < threshold < tokens:
                 tokens = threshold
             if tokens > budget:
@@ -161,11 +177,12 @@ class VllmPolicy:
                     break
                 tokens = budget
             held_free = self._watermark_blocks if self.run_list else 0
-            must_fit = request.known if self._gate else tokens
-            if blocks_for(must_fit, size) > pool.free - held_free:
+            must_fit = request.known if self._gate else hits * size + tokens
+            if blocks_for(must_fit, size) - hits + idle_hits > pool.free - held_free:
                 break
             queue.pop()
-            pool.take(blocks_for(tokens, size))
+            pool.admit(request, hits, tokens)
+            request.computed = request.cached = hits * size
             budget -= tokens
             self.run_list[request.id] = request
             admitted.append(request)

@@ -81,14 +81,17 @@ class RunningWalk:
             self._evict(victim)
             if victim is request:
                 return False
-        pool.take(needed)
+        if request.decoding:
+            pool.take(needed)
+        else:
+            pool.extend(request, tokens)
         return True
 
     def _victim(self) -> Request | None:
         """Return whom vLLM preempts: the last in the list, or the lowest in priority.
 
-        Requests in flight in another lane are spared (a simplification: vLLM takes their blocks too, and drops
-        the token that arrives later); None if all others are.
+        Requests in flight in another lane are spared (a simplification: vLLM takes their blocks too, and
+        drops the token that arrives later); None if all others are.
         """
         order, policy = self.order, self.policy
         if len(policy.groups) > 1:
@@ -100,16 +103,12 @@ class RunningWalk:
     def _evict(self, victim: Request) -> None:
         """Preempt `victim`; what this step had given it returns to budget and pool."""
         given = self.given.pop(victim.id, 0)
-        if given:
-            computed = self._computed(victim)
-            size = self.policy.pool.block_size
-            self.policy.pool.give(blocks_for(computed + given, size) - blocks_for(computed, size))
-            self.budget += given
+        self.budget += given
         index = self.order.index(victim)
         del self.order[index]
         if index < self.position:
             self.position -= 1
-        self.policy.preempt(victim)
+        self.policy.preempt(victim, given)
         self.preempted.append(victim)
 
     def _computed(self, request: Request) -> int:

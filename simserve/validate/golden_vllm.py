@@ -1,0 +1,132 @@
+"""Replays scheduling logs of the real vLLM schedulers (0.33.0, 0.19.0, 0.15.1) through the policy.
+
+There is no event loop: the log's step counter is the clock. This plays the model and the clients; the policy
+is told only what a scheduler may know.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from simserve.core import Batch, Chunk, Request, Wait
+from simserve.kv.content import RunContent
+from simserve.kv.radix_runs import Run, Runs, canonical
+from simserve.policy.vllm import VllmParams, VllmPolicy
+from simserve.validate.golden import Comparison, GoldenLog, compare
+
+STEP_FIELDS = ("arr", "s", "new", "res", "pre", "free", "run", "wait", "fin", "free_end")
+"""Fields of a step that are compared, all exactly."""
+OUTPUT_SEGMENT = 10_000
+"""Segment 10000 + i of a log is the output of request i."""
+
+
+def replay(path: Path) -> Comparison:
+    """Replay one log, up to the first step that differs."""
+    log = GoldenLog.read(path)
+    run = Replay(log.head["version"], log.config, log.requests)
+    return compare(log, run.step, STEP_FIELDS)
+
+
+def params_of(version: str, config: dict[str, Any]) -> VllmParams:
+    """Translate the settings of a log."""
+    known = {name: config[name] for name in VllmParams.model_fields if name in config}
+    known["enable_prefix_caching"] = config["prefix_caching"]
+    known["version"] = ".".join(version.split(".")[:2])
+    return VllmParams.model_validate(known)
+
+
+class Replay:
+    """The clients and the model of one log, around a policy."""
+
+    def __init__(self, version: str, config: dict[str, Any], requests: list[dict[str, Any]]) -> None:
+        """`config` and `requests` as logged."""
+        self._rows = requests
+        self._prompts = [canonical(row["prompt"]) for row in requests]
+        self._produced = [0] * len(requests)
+        self._limit = config["max_model_len"]
+        self.policy = VllmPolicy(
+            params_of(version, config),
+            kv_blocks=config["num_blocks"] - 1,
+            block_size=config["block_size"],
+            max_model_len=config["max_model_len"],
+            content=RunContent(self._text, config["block_size"]),
+        )
+        self._arrived = 0
+        self._admitted: set[int] = set()
+        self._due: dict[int, list[int]] = {}
+        self._followers: dict[int, list[int]] = {}
+        for row in requests:
+            if "at" in row:
+                self._due.setdefault(row["at"], []).append(row["id"])
+            else:
+                self._followers.setdefault(row["after"], []).append(row["id"])
+
+    def step(self, t: int) -> dict[str, Any]:
+        """Take the step with counter `t` and return it in the log's format."""
+        row: dict[str, Any] = {"t": t, "arr": self._arrive(t)}
+        batch = self.policy.next_batch(t)
+        row |= self._decision(batch)
+        finished = self._play(batch)
+        for index in finished:
+            for follower in self._followers.get(index, ()):
+                self._due.setdefault(t + self._rows[follower]["gap"], []).append(follower)
+        return row | {"fin": finished, "free_end": self.policy.pool.free}
+
+    def _arrive(self, t: int) -> list[int]:
+        arrivals = sorted(self._due.pop(t, []))
+        for index in arrivals:
+            row = self._rows[index]
+            prompt_tokens = sum(length for _, _, length in row["prompt"])
+            self.policy.add(Request(index, self._arrived, prompt_tokens, row["out"], row["prio"]))
+            self._arrived += 1
+        return arrivals
+
+    def _text(self, request: Request) -> Runs:
+        """Return prompt and output of a request, as far as it may get."""
+        output = Run(OUTPUT_SEGMENT + request.id, 0, self._rows[request.id]["out"])
+        return canonical((*self._prompts[request.id], output))
+
+    def _decision(self, batch: Batch | Wait) -> dict[str, Any]:
+        policy = self.policy
+        row: dict[str, Any] = {
+            "s": [],
+            "new": [],
+            "res": [],
+            "pre": [],
+            "free": policy.pool.free,
+            "run": policy.running,
+            "wait": policy.waiting,
+        }
+        if isinstance(batch, Wait):
+            return row
+        chunks: dict[int, Chunk] = {chunk.request.id: chunk for chunk in batch.chunks}
+        group = policy.groups[0]
+        for request in policy.run_list.values():
+            if request.id in chunks:
+                row["s"].append([request.id, chunks[request.id].tokens, chunks[request.id].cached])
+            elif request.decoding:
+                row["s"].append([request.id, 1, group.computed(request)])
+        row["pre"] = [request.id for request in batch.preempted]
+        row["new"] = [r.id for r in batch.admitted if r.id not in self._admitted]
+        row["res"] = [r.id for r in batch.admitted if r.id in self._admitted]
+        self._admitted.update(row["new"])
+        return row
+
+    def _play(self, batch: Batch | Wait) -> list[int]:
+        """Make the tokens of a step and report the answers that end, in scheduling order."""
+        if isinstance(batch, Wait):
+            return []
+        last = {chunk.request.id for chunk in batch.chunks if chunk.last}
+        finished: list[Request] = []
+        for request in self.policy.run_list.values():
+            if request.decoding or request.id in last:
+                self._produced[request.id] += 1
+                if self._ended(request):
+                    finished.append(request)
+        self.policy.update(batch, 1, finished)
+        return [request.id for request in finished]
+
+    def _ended(self, request: Request) -> bool:
+        produced = self._produced[request.id]
+        return produced >= self._rows[request.id]["out"] or request.prompt_tokens + produced >= self._limit
