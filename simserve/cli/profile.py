@@ -1,0 +1,137 @@
+"""`simserve profile`: what kernel measurements there are, and how to bring in more."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from simserve.latency.profile_file import ProfileTable
+
+app = typer.Typer(
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Examples:  simserve profile show h100_sxm  |  "
+    "simserve profile import aiconfigurator installed --out my_profiles --gpu b300_sxm",
+)
+
+Profiles = Annotated[
+    list[Path], typer.Option("--profiles", help="Folder searched before what ships; may be repeated.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+@app.command()
+def show(
+    gpu: Annotated[str, typer.Argument(help="GPU whose tables to list.")],
+    profiles: Profiles = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """Show what was measured on a GPU: operations, dtypes, ranges, backends, rows left out.
+
+    Example: simserve profile show h100_sxm
+    """
+    from simserve.errors import ProfileError, nearest
+    from simserve.latency import ProfileStore
+
+    store = ProfileStore(profiles)
+    if gpu not in store.gpus():
+        known = store.gpus()
+        raise ProfileError(
+            f"no kernel profiles of GPU {gpu!r}{nearest(gpu, known)}; there are {', '.join(known)}"
+        )
+    tables = [(op, store.table(gpu, op)) for op in store.ops(gpu)]
+    rows = [_coverage(op, table) for op, table in tables if table is not None]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+    else:
+        _print(gpu, rows)
+
+
+imports = typer.Typer(no_args_is_help=True, help="Import measurements made by others.")
+app.add_typer(imports, name="import")
+
+
+@imports.callback()
+def _imports() -> None:
+    """Import measurements made by others."""
+
+
+@imports.command()
+def aiconfigurator(
+    source: Annotated[
+        str, typer.Argument(help="A wheel of aiconfigurator-core, an unpacked folder, or 'installed'.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write <gpu>/<op>.parquet into.")],
+    gpu: Annotated[
+        list[str], typer.Option("--gpu", help="GPU to import; may be repeated (default: all).")
+    ] = [],  # noqa: B006
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace tables that exist.")] = False,
+) -> None:
+    """Import the kernel tables of aiconfigurator-core (Apache-2.0, NVIDIA CORPORATION & AFFILIATES).
+
+    Example: simserve profile import aiconfigurator installed --out my_profiles --gpu h100_sxm
+    """
+    from simserve.errors import ProfileError
+    from simserve.latency.importing.aiconfigurator import import_aiconfigurator
+
+    existing = sorted(out.glob("*/*.parquet"))
+    if existing and not overwrite:
+        raise ProfileError(f"--out {out}: holds {existing[0].relative_to(out)} already; say --overwrite")
+    for name, op, rows in import_aiconfigurator(source, out, list(gpu)):
+        print(f"{name}/{op}: {rows} rows", file=sys.stderr)
+    print(out)
+
+
+def _coverage(op: str, table: ProfileTable) -> dict[str, Any]:
+    """Return what a table covers: values of its text keys, ranges of its numeric ones, its origin."""
+    about = table.about
+    keys = [key for key in about["key_columns"] if key != "prefix_len"]
+    values = {key: table.values(key) for key in keys}
+    return {
+        "op": op,
+        "rows": len(table),
+        "left_out": table.dropped + about.get("left_out", {}).get("rows", 0),
+        "keys": {
+            key: found if _short(found) else [found[0], "..", found[-1]] for key, found in values.items()
+        },
+        "backends": sorted(
+            {*zip(*(table.column(n).tolist() for n in ("backend", "backend_version")), strict=True)}
+        ),
+        "sources": about.get("sources", {}),
+    }
+
+
+def _short(values: list[Any]) -> bool:
+    return bool(values) and (isinstance(values[0], str) or len(values) <= 6)
+
+
+def _print(gpu: str, rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"Kernel profiles of {gpu}", title_justify="left")
+    table.add_column("operation", no_wrap=True)
+    for title in ("rows", "left out"):
+        table.add_column(title, justify="right")
+    for title in ("covered", "measured in"):
+        table.add_column(title)
+    for row in rows:
+        covered = "; ".join(f"{key} {_text(values)}" for key, values in row["keys"].items())
+        backends = ", ".join(f"{name} {version}" for name, version in row["backends"])
+        table.add_row(row["op"], str(row["rows"]), str(row["left_out"]), covered, backends)
+    Console().print(table)
+    licences = {
+        f"{it['name']} {it['version']}, {it['licence']}" for row in rows for it in row["sources"].values()
+    }
+    Console().print("Source: " + "; ".join(sorted(licences)), highlight=False)
+
+
+def _text(values: list[Any]) -> str:
+    if len(values) == 3 and values[1] == "..":
+        return f"{values[0]}..{values[2]}"
+    return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)

@@ -1,0 +1,1 @@
+"""Importers: other people's kernel measurements, turned into profile tables."""
