@@ -32,7 +32,7 @@ class Books:
         self._policy = replica.policy
         self.meter = Meter()
         self.answers: dict[int, Answer] = {}
-        self.lanes = [Lane(cluster.recorder) for _ in range(replica.latency.stages)]
+        self.lanes = [Lane(cluster.recorder, index) for index in range(replica.latency.stages)]
         self.known_tokens = 0
         """Prompt tokens and tokens shown, of all outstanding requests."""
         self._barren_steps = 0
@@ -95,6 +95,13 @@ class Books:
         self._rejoin(batch, lane)
         self._close(batch, steps, finished, lane_index)
 
+    def empty(self, batch: Batch, now_ns: int, lane_index: int = 0) -> None:
+        """Book a decision that computes nothing: it takes no time, but may have preempted or stalled some."""
+        self.begin(batch, now_ns)
+        self._rejoin(batch, self.lanes[lane_index])
+        self._policy.update(batch, 1, (), lane_index)
+        self.barren(1)
+
     def barren(self, steps: int) -> None:
         """Count steps that showed no token (or computed nothing at all); too many in a row end the run."""
         self._barren_steps += steps
@@ -131,7 +138,6 @@ class Books:
             recorder.first_token_ns[row] = now_ns
         answer.shown += 1
         answer.shown_ns = now_ns
-        answer.lane = lane_index
         self.known_tokens += 1
         if answer.shown == answer.length:
             finished.append(answer)

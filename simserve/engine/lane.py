@@ -16,11 +16,22 @@ from simserve.engine.recorder import Recorder
 class Lane:
     """Members as counts, and a heap of the steps at which they end."""
 
-    __slots__ = ("_ends", "_joined", "_others", "live", "live_steady", "recorder", "shown_ns", "step")
+    __slots__ = (
+        "_ends",
+        "_joined",
+        "_others",
+        "index",
+        "live",
+        "live_steady",
+        "recorder",
+        "shown_ns",
+        "step",
+    )
 
-    def __init__(self, recorder: Recorder) -> None:
-        """Gaps go to `recorder`."""
+    def __init__(self, recorder: Recorder, index: int = 0) -> None:
+        """Gaps go to `recorder`; `index` tells the lanes of a replica apart."""
         self.recorder = recorder
+        self.index = index
         self.step = 0
         self.live = 0
         """Answers that produce a token in each step."""
@@ -30,17 +41,19 @@ class Lane:
         self._others: dict[int, list[int]] = {}
         """Members last shown a token at another time: time -> [all, steady]."""
         self._ends: list[tuple[int, int, Answer]] = []
-        """(end step, order of joining, answer); stale if the answer's end step moved."""
+        """(end step, order of joining, answer); stale if the answer's end step moved, or it did."""
         self._joined = 0
 
     def join(self, answer: Answer) -> None:
         """Let an answer take part from the next step on; its `shown` and `shown_ns` are true now."""
+        answer.lane = self.index
         answer.joined_step = self.step
         answer.end_step = self.step + answer.length - answer.shown
         self._joined += 1
         heappush(self._ends, (answer.end_step, self._joined, answer))
         if not self.live:
             self.shown_ns = answer.shown_ns
+            self._others.clear()
         elif answer.shown_ns != self.shown_ns:
             counts = self._others.setdefault(answer.shown_ns, [0, 0])
             counts[0] += 1
@@ -58,6 +71,8 @@ class Lane:
             counts = self._others[answer.shown_ns]
             counts[0] -= 1
             counts[1] -= answer.steady
+            if not counts[0]:
+                del self._others[answer.shown_ns]
         else:
             answer.shown_ns = self.shown_ns
 
@@ -66,7 +81,7 @@ class Lane:
         ends = self._ends
         while ends:
             end_step, _, answer = ends[0]
-            if answer.end_step == end_step:
+            if answer.end_step == end_step and answer.lane == self.index:
                 return min(most, end_step - self.step)
             heappop(ends)
         return most
@@ -82,7 +97,7 @@ class Lane:
         ends, finished = self._ends, []
         while ends and ends[0][0] <= self.step:
             end_step, _, answer = heappop(ends)
-            if answer.end_step == end_step:
+            if answer.end_step == end_step and answer.lane == self.index:
                 answer.end_step = NOT_DECODING
                 answer.shown = answer.length
                 self.live -= 1
