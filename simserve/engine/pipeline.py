@@ -42,16 +42,15 @@ class PipelineReplica(Replica):
             decision: Batch | Wait = Wait()
             if free_lanes:
                 decision = self.policy.next_batch(env.now, free_lanes[-1])
-                if isinstance(decision, Batch) and not decision.tokens:
-                    self.books.begin(decision, env.now)
-                    self.books.barren(1)
-                    continue
-                if isinstance(decision, Batch):
-                    flights.append(self._launch(decision, free_lanes.pop(), stage_free_ns))
-                    continue
-            if not flights:
+            if isinstance(decision, Batch) and decision.tokens:
+                flights.append(self._launch(decision, free_lanes.pop(), stage_free_ns))
+                continue
+            if isinstance(decision, Batch):
+                self.books.empty(decision, env.now, free_lanes[-1])
+            elif not flights:
                 yield from self.wait(decision)
                 self.woke()
+            if not flights:
                 continue
             delay_ns = flights[0].end_ns - env.now
             if free_lanes:

@@ -117,8 +117,7 @@ class Replica:
                 yield Boundary(env, self.rank, self.step_ns(decision))
                 books.step(decision, start_ns, self.woke())
             elif not decision.decodes:
-                books.begin(decision, start_ns)
-                books.barren(1)
+                books.empty(decision, start_ns)
             else:
                 if decision.preempted or decision.stalled:
                     books.begin(decision, start_ns)
