@@ -130,9 +130,7 @@ def make_trace(
     **columns: Any,
 ) -> Trace:
     """A trace from lists."""
-    ints = {
-        name: np.asarray(column, dtype=np.int64) for name, column in columns.items() if column is not None
-    }
+    given = {name: column for name, column in columns.items() if column is not None}
     return Trace(
         arrival_ns=np.asarray(arrival_ns, dtype=np.int64),
         prompt_tokens=np.asarray(prompt_tokens, dtype=np.int64),
