@@ -47,7 +47,7 @@ def test_mistakes_are_named(tmp_path):
     with pytest.raises(ProfileError, match="systems/data"):
         list(import_aiconfigurator(str(tmp_path), tmp_path / "out", []))
     write_gemm(tmp_path, "h100_sxm", "0.5.9", [1.0])
-    with pytest.raises(ProfileError, match="h101.*h100_sxm"):
+    with pytest.raises(ProfileError, match=r"h101.*h100_sxm"):
         list(import_aiconfigurator(str(tmp_path), tmp_path / "out", ["h101"]))
 
 

@@ -88,6 +88,8 @@ def import_aiconfigurator(where: str, target: Path, gpus: list[str]) -> Iterator
             for name in _files(archive, gpu, source):
                 parts[source.op] += _rows(archive, name, source, seen)
         for op, pieces in parts.items():
+            if not pieces:
+                continue
             table = _table(target / gpu / f"{op}.parquet", op, gpu, archive.version, pieces)
             write_profile(table.path, table)
             yield gpu, op, len(table)

@@ -1,0 +1,114 @@
+"""Routed experts and the exchange of tokens: exact where measured, and judged on figures from elsewhere."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from extra_profiles import SHARED, needs_extra, read_extra
+
+from simserve.hardware import load_gpu
+from simserve.latency import compile_step_latency, shipped_profiles
+from simserve.latency.kernels.exchange import ExpertExchange
+from simserve.latency.kernels.experts import Experts, RoutedExperts
+from simserve.latency.kernels.machine import Machine
+from simserve.latency.roofline import peaks_of
+from simserve.model import Parallelism, load_model
+
+QWEN = Experts(2048, 768, 128, 8, 1, 1, "bf16")
+DEEPSEEK = Experts(7168, 2048, 256, 8, 1, 1, "fp8_block")
+
+
+def machine(gpu: str = "h100_sxm") -> Machine:
+    card = load_gpu(gpu)
+    return Machine(gpu, peaks_of(card), shipped_profiles(), True, card.sm_arch)
+
+
+def test_balanced_experts_are_what_the_table_says():
+    table = shipped_profiles().table("h100_sxm", "moe").select(
+        dtype="bf16", hidden=2048, inter=768, experts=128, topk=8, tp=1, ep=1, alpha=0.0, backend="sglang"
+    )  # fmt: skip
+    cost = RoutedExperts(machine(), QWEN, "balanced").cost(table.numbers("tokens"))
+    assert cost.us == pytest.approx(table.numbers("latency_us"), rel=1e-9)
+    assert (cost.tags == 0).all()
+
+
+@needs_extra
+def test_uniform_picks_against_measured_numbers_of_touched_experts():
+    """RTX PRO 6000, vLLM's kernel: time by touched experts; 16 uniform tokens touch 128 (1 - (15/16)^16)
+    = 82.4."""
+    measured = read_extra("rtxpro6000_qwen3-30b-a3b_tp1_moe")
+    routed = RoutedExperts(machine("rtx_pro_6000"), QWEN, "uniform")
+    errors = []
+    for tokens in (2, 4, 8, 16, 32, 64, 128):
+        rows = measured[measured.tokens == tokens].sort_values("activated_experts")
+        touched = 128 * (1 - (1 - 8 / 128) ** tokens)
+        expected_us = np.interp(touched, rows.activated_experts, rows.time_us)
+        errors.append(routed.cost(np.array([float(tokens)])).us[0] / expected_us - 1)
+    assert np.median(np.abs(errors)) < 0.05
+    assert np.max(np.abs(errors)) < 0.25
+
+
+def test_few_tokens_touch_few_experts_and_many_touch_all():
+    uniform, balanced = (RoutedExperts(machine(), QWEN, load) for load in ("uniform", "balanced"))
+    tokens = np.array([1.0, 16.0, 2048.0])
+    ratio = uniform.cost(tokens).us / balanced.cost(tokens).us
+    assert ratio[0] == pytest.approx(1.0, abs=0.02)
+    assert 0.6 < ratio[1] < 0.9
+    assert ratio[2] == pytest.approx(1.0, abs=0.01)
+
+
+def test_an_unmeasured_shape_lies_between_its_neighbours():
+    """160 experts of 1536 (DeepSeek-V2) were not measured; half as wide experts take less, twice as wide
+    more."""
+    tokens = np.array([64.0, 1024.0])
+    narrow, wanted, wide = (
+        RoutedExperts(machine(), Experts(5120, inter, 160, 6, 8, 1, "bf16"), "uniform").cost(tokens)
+        for inter in (768, 1536, 3072)
+    )
+    assert (narrow.us < wanted.us).all()
+    assert (wanted.us < wide.us).all()
+    assert (wanted.tags == 2).all()
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared here")
+def test_deepep_low_latency_against_published_figures():
+    """DeepEP's own figures: H800, 128 tokens a rank, hidden 7168, top 8; RDMA as on H100, NVLink at a
+    third."""
+    published = pd.read_csv(SHARED / "validation/published/kernels_published.csv")
+    published = published[
+        published.kernel.isin(["dispatch LL", "combine LL"]) & (published.metric == "latency")
+    ]
+    ratios = []
+    for row in published.itertuples():
+        ranks = int(str(row.gpu).rsplit("EP", 1)[1])
+        if 16 <= ranks <= 64:
+            exchange = ExpertExchange(machine(), str(row.kernel).split()[0], 7168, 8, 256, ranks, ranks // 8)
+            ratios.append(float(exchange.cost(np.array([128.0])).us[0]) / float(str(row.value)))
+    assert len(ratios) >= 5
+    assert np.max(np.abs(np.array(ratios) - 1)) < 0.14
+
+
+def test_sharding_experts_over_more_gpus_is_faster_per_gpu_until_launches_bind():
+    times = [
+        RoutedExperts(machine(), Experts(7168, 2048, 256, 8, 1, ep, "fp8_block"), "balanced")
+        .cost(np.array([512.0]))
+        .us[0]
+        for ep in (1, 8, 32, 64)
+    ]
+    assert times == sorted(times, reverse=True)
+    assert times[0] / times[1] > 3
+
+
+@pytest.mark.parametrize(("parallel", "names"), [
+    (Parallelism(tp=8), {"MoE all-reduce"}),
+    (Parallelism(tp=8, ep=8), {"MoE all-reduce"}),
+    (Parallelism(tp=1, dp=8), {"token all-gather", "token reduce-scatter"}),
+    (Parallelism(dp=8, ep=8), {"dispatch", "combine"}),
+])  # fmt: skip
+def test_how_tokens_reach_their_experts(parallel, names):
+    latency = compile_step_latency(
+        load_model("deepseek-v3"), load_gpu("h200_sxm"), parallel, weights_dtype="fp8_block"
+    )
+    ops = {op.name for op in latency.plan.per_token}
+    exchange = {"MoE all-reduce", "token all-gather", "token reduce-scatter", "dispatch", "combine"}
+    assert ops & exchange == names
+    assert latency.estimated == ()
