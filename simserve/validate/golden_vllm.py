@@ -6,6 +6,7 @@ is told only what a scheduler may know.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,15 @@ OUTPUT_SEGMENT = 10_000
 def replay(path: Path) -> Comparison:
     """Replay one log, up to the first step that differs."""
     log = GoldenLog.read(path)
-    run = Replay(log.head["version"], log.config, log.requests)
+    run = Replay(log)
     return compare(log, run.step, STEP_FIELDS)
 
 
-def params_of(version: str, config: dict[str, Any]) -> VllmParams:
+def params_of(version: str, config: dict[str, Any], unsupported: Sequence[str]) -> VllmParams:
     """Translate the settings of a log."""
-    known = {name: config[name] for name in VllmParams.model_fields if name in config}
+    known = {n: config[n] for n in VllmParams.model_fields if n in config and n not in unsupported}
     known["enable_prefix_caching"] = config["prefix_caching"]
+    known["scheduling_policy"] = config["policy"]
     known["version"] = ".".join(version.split(".")[:2])
     return VllmParams.model_validate(known)
 
@@ -39,14 +41,19 @@ def params_of(version: str, config: dict[str, Any]) -> VllmParams:
 class Replay:
     """The clients and the model of one log, around a policy."""
 
-    def __init__(self, version: str, config: dict[str, Any], requests: list[dict[str, Any]]) -> None:
-        """`config` and `requests` as logged."""
+    def __init__(self, log: GoldenLog) -> None:
+        """Starts from the log's settings and requests."""
+        config, requests = log.config, log.requests
         self._rows = requests
+        self._async = config["async_scheduling"]
+        self._allowance = 2 if config.get("stop_early") else 1
+        self._unseen: list[int] = []
+        """Async scheduling: finished, handed back after the next decision."""
         self._prompts = [canonical(row["prompt"]) for row in requests]
         self._produced = [0] * len(requests)
         self._limit = config["max_model_len"]
         self.policy = VllmPolicy(
-            params_of(version, config),
+            params_of(log.head["version"], config, log.head["unsupported"]),
             kv_blocks=config["num_blocks"] - 1,
             block_size=config["block_size"],
             max_model_len=config["max_model_len"],
@@ -68,6 +75,8 @@ class Replay:
         batch = self.policy.next_batch(t)
         row |= self._decision(batch)
         finished = self._play(batch)
+        if self._async:
+            finished, self._unseen = self._unseen, finished
         for index in finished:
             for follower in self._followers.get(index, ()):
                 self._due.setdefault(t + self._rows[follower]["gap"], []).append(follower)
@@ -78,7 +87,9 @@ class Replay:
         for index in arrivals:
             row = self._rows[index]
             prompt_tokens = sum(length for _, _, length in row["prompt"])
-            self.policy.add(Request(index, self._arrived, prompt_tokens, row["out"], row["prio"]))
+            self.policy.add(
+                Request(index, self._arrived, prompt_tokens, row["out"] * self._allowance, row["prio"])
+            )
             self._arrived += 1
         return arrivals
 
@@ -122,7 +133,7 @@ class Replay:
         for request in self.policy.run_list.values():
             if request.decoding or request.id in last:
                 self._produced[request.id] += 1
-                if self._ended(request):
+                if request.id not in self._unseen and self._ended(request):
                     finished.append(request)
         self.policy.update(batch, 1, finished)
         return [request.id for request in finished]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simserve.policy.base import PolicyParams
 
@@ -26,7 +26,7 @@ class VllmParams(PolicyParams):
     long_prefill_token_threshold: int = Field(
         default=0, ge=0, description="Most prompt tokens of one request in a step; 0 = no limit."
     )
-    policy: Literal["fcfs", "priority"] = Field(
+    scheduling_policy: Literal["fcfs", "priority"] = Field(
         default="fcfs", description="Order of the waiting queue; priority: lower values go first."
     )
     scheduler_reserve_full_isl: bool = Field(
@@ -34,9 +34,46 @@ class VllmParams(PolicyParams):
         description="Admit a request only when its whole known sequence fits, not just its next chunk "
         "(does not exist in 0.15, where only the chunk counts).",
     )
+    async_scheduling: bool = Field(
+        default=False,
+        description="Plan each step while the one before runs: what a step decides lags one step behind.",
+    )
+    max_num_scheduled_tokens: int | None = Field(
+        default=None, ge=1, description="Replaces max_num_batched_tokens as the budget (not in 0.15)."
+    )
+    max_num_active_seqs: int | None = Field(
+        default=None, ge=1, description="Most requests that run at once, if lower than max_num_seqs (0.33)."
+    )
+    prefill_schedule_interval: int = Field(
+        default=1,
+        ge=1,
+        description="While somebody decodes, prompts are computed every so many steps (0.33).",
+    )
     watermark: float = Field(
         default=0.0,
         ge=0,
         lt=1,
         description="Share of the blocks that admissions leave free while somebody runs (0.33 only).",
     )
+
+    @model_validator(mode="after")
+    def _known_to_the_version(self) -> VllmParams:
+        """Refuse options that the version does not have, unless they are at their default."""
+        for name in _UNKNOWN[self.version]:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"vLLM {self.version} has no option {name}")
+        return self
+
+
+_UNKNOWN = {
+    "0.33": (),
+    "0.19": ("watermark", "max_num_active_seqs", "prefill_schedule_interval"),
+    "0.15": (
+        "watermark",
+        "max_num_active_seqs",
+        "prefill_schedule_interval",
+        "max_num_scheduled_tokens",
+        "scheduler_reserve_full_isl",
+    ),
+}
+"""Options that a version does not know (seen in its configuration classes)."""

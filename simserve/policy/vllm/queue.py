@@ -30,6 +30,10 @@ class WaitingQueue(Protocol):
         """Remove and return the head."""
         ...
 
+    def remove(self, request: Request, /) -> None:
+        """Remove a request that ended while it waited."""
+        ...
+
 
 class FcfsQueue(deque[Request]):
     """Arrivals go to the end, preempted requests to the front."""
@@ -78,3 +82,8 @@ class PriorityQueue:
     def pop(self) -> Request:
         """Remove and return the request with the smallest key."""
         return heapq.heappop(self._heap)[1]
+
+    def remove(self, request: Request, /) -> None:
+        """Remove a request that ended while it waited."""
+        self._heap.remove((priority_key(request), request))
+        heapq.heapify(self._heap)

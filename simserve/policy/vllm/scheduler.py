@@ -45,7 +45,7 @@ class VllmPolicy:
         if content is not None and params.enable_prefix_caching:
             self.pool = PrefixCache(kv_blocks, block_size, content, blanks_first=params.version == "0.33")
         self.max_model_len = max_model_len
-        self.queue: WaitingQueue = FcfsQueue() if params.policy == "fcfs" else PriorityQueue()
+        self.queue: WaitingQueue = FcfsQueue() if params.scheduling_policy == "fcfs" else PriorityQueue()
         self.run_list: dict[int, Request] = {}
         """Running requests by id, in vLLM's order: that of admission."""
         self.partial: dict[int, Request] = {}
@@ -56,9 +56,13 @@ class VllmPolicy:
         self.flying: Counter[int] = Counter()
         """Prompt chunks in flight by request; kept only when there are several lanes."""
         self._block_size = block_size
-        self._budget = params.max_num_batched_tokens
-        self._max_seqs = params.max_num_seqs
-        self._fcfs = params.policy == "fcfs"
+        self.budget = params.max_num_scheduled_tokens or params.max_num_batched_tokens
+        self._max_seqs = min(params.max_num_seqs, params.max_num_active_seqs or params.max_num_seqs)
+        self._fcfs = params.scheduling_policy == "fcfs"
+        self._ended: list[Request] = []
+        """Async scheduling: finished, but the scheduler hears of it only after its next decision."""
+        self._steps_since_prefill = params.prefill_schedule_interval
+        self._left_waiting = False
         self._gate = params.scheduler_reserve_full_isl and params.version != "0.15"
         self._watermark_blocks = int(params.watermark * (kv_blocks + 1))
 
@@ -84,7 +88,7 @@ class VllmPolicy:
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         """Decide one step (see the module's note)."""
         group = self.groups[lane]
-        budget = self._budget - group.size
+        budget = self.budget - group.size
         needed = group.blocks_next()
         if self.partial or budget < 0 or needed > self.pool.free:
             budget, chunks, preempted, stalled = RunningWalk(self, lane).run()
@@ -92,8 +96,9 @@ class VllmPolicy:
             self.pool.take(needed)
             chunks, preempted, stalled = [], [], []
         admitted = self._admit(budget, chunks) if self.queue and not preempted else []
+        self._left_waiting = bool(self.queue)
         decodes, context = group.size, group.context + group.size
-        if chunks or preempted or stalled:
+        if chunks or preempted or stalled or (self._ended and not decodes):
             if len(self.groups) > 1:
                 self.flying.update(chunk.request.id for chunk in chunks)
             return Batch(decodes, context, chunks, admitted, preempted, stalled)
@@ -101,6 +106,10 @@ class VllmPolicy:
             return Wait()
         repeats = group.steps_within(self.pool.free + needed)
         sealed = len(self.run_list) >= self._max_seqs or (self._fcfs and bool(self.queue))
+        if self.queue and self._ended:
+            repeats = 1  # their slots and blocks are free for the decision after the next
+        elif self.queue and self.holds_prompts():
+            repeats = min(repeats, self.params.prefill_schedule_interval - 1 - self._steps_since_prefill)
         return Batch(decodes, context, chunks, admitted, preempted, stalled, repeats, sealed)
 
     def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
@@ -116,8 +125,19 @@ class VllmPolicy:
                 self._land(chunk.request)
             if chunk.last and chunk.request.id in self.run_list:
                 self._join(chunk.request, lane)
-        for request in finished:
+        if not batch.chunks:
+            self._steps_since_prefill += steps
+        elif not self._left_waiting:
+            self._steps_since_prefill = 0  # a step that could not admit everybody does not count
+        if not self.params.async_scheduling:
+            for request in finished:
+                self._release(request)
+            return
+        for request in self._ended:
             self._release(request)
+        self._ended = list(finished)
+        for request in self._ended:
+            self._skip_if_foreseen(request)
 
     # -- running requests ------------------------------------------------------------------------------
 
@@ -137,8 +157,26 @@ class VllmPolicy:
 
     def _release(self, request: Request) -> None:
         """Free what a finished request holds."""
-        self.detach(request)
-        self.run_list.pop(request.id, None)
+        if self.run_list.pop(request.id, None) is None:
+            self.queue.remove(request)  # preempted in the step before its end was known
+        else:
+            self.detach(request)
+
+    def _skip_if_foreseen(self, request: Request) -> None:
+        """Schedule no further token for a request whose token in flight reached its limit.
+
+        It keeps slot and blocks until its result is in. One that ends by a stop token is scheduled once more.
+        """
+        group = self.groups[self.lane_of.get(request.id, 0)]
+        known = group.computed(request) + 1
+        if known >= min(request.prompt_tokens + request.max_tokens, self.max_model_len):
+            group.leave(request)
+            request.known = known
+
+    def holds_prompts(self) -> bool:
+        """Return True if prompts must wait for the interval between prefills."""
+        held = self._steps_since_prefill + 1 < self.params.prefill_schedule_interval
+        return held and any(group.size for group in self.groups)
 
     def detach(self, request: Request, scheduled: int = 0) -> None:
         """Take a request off its group or the partial prompts, and give back its blocks.
@@ -170,6 +208,8 @@ class VllmPolicy:
             request = queue.head()
             hits, idle_hits = pool.hit(request)
             tokens = request.known - hits * size
+            if tokens > 1 and self.holds_prompts():
+                break
             if 0 < threshold < tokens:
                 tokens = threshold
             if tokens > budget:

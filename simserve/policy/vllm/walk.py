@@ -23,7 +23,7 @@ class RunningWalk:
         self.policy = policy
         self.lane = lane
         self.order = list(policy.run_list.values())
-        self.budget = policy.params.max_num_batched_tokens
+        self.budget = policy.budget
         self.position = 0
         self.given: dict[int, int] = {}
         """Tokens given in this step, by request id."""
@@ -45,7 +45,7 @@ class RunningWalk:
                 self.given[request.id] = tokens
                 self.budget -= tokens
                 self.position += 1
-            elif policy.params.policy == "fcfs" or policy.params.version != "0.33":
+            elif policy.params.scheduling_policy == "fcfs" or policy.params.version != "0.33":
                 break
         stalled = self._stall_the_rest()
         chunks = [
@@ -63,6 +63,8 @@ class RunningWalk:
         if request.id not in policy.partial:
             return 0  # its last chunk is in flight in another lane
         tokens = request.known - request.computed
+        if tokens > 1 and policy.holds_prompts():
+            return 0
         threshold = policy.prefill_threshold()
         if 0 < threshold < tokens:
             tokens = threshold
@@ -96,7 +98,7 @@ class RunningWalk:
         order, policy = self.order, self.policy
         if len(policy.groups) > 1:
             order = [request for request in order if not policy.in_flight(request, self.lane)]
-        if policy.params.policy == "fcfs":
+        if policy.params.scheduling_policy == "fcfs":
             return order[-1] if order else None
         return max(order, key=priority_key, default=None)
 
