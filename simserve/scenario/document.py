@@ -36,6 +36,23 @@ class Document:
     data: dict[str, Any] = field(default_factory=dict)
     places: dict[KeyPath, str] = field(default_factory=dict)
     """Path to `file:line`, or to the `--set` option that put the value there."""
+    variant: str = ""
+    """Which variant of a comparison this is; empty for the scenario itself."""
+    written: dict[KeyPath, KeyPath] = field(default_factory=dict)
+    """For a variant, where in the file its own values stand: `pools` -> `compare.big.pools`."""
+
+    def where(self, path: KeyPath) -> str:
+        """Return the place of `path` and its name: `demo.yaml:7: pools[0].tp`."""
+        return f"{self.place(path)}: {self.name(path)}"
+
+    def name(self, path: KeyPath) -> str:
+        """Return the name of `path` as the user wrote it; in a variant, `compare.big.pools[0].tp`."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.written:
+                return dotted((*self.written[path[:end]], *path[end:]))
+            if path[:end] in self.places:
+                break
+        return dotted(path) + (f" (in variant {self.variant})" if self.variant else "")
 
     def place(self, path: KeyPath) -> str:
         """Return where `path` stands; for a missing key, where its parent does."""

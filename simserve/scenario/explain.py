@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from simserve.errors import ScenarioError, nearest
-from simserve.scenario.document import Document, KeyPath, dotted
+from simserve.scenario.document import Document, KeyPath
 
 MAX_LINES = 10
 """Problems that are printed one by one; more are only counted."""
@@ -18,7 +18,7 @@ _MISSING = object()
 
 def refuse(document: Document, path: KeyPath, found: Any, allowed: str) -> ScenarioError:
     """Return the error for the value `found` at `path`, saying what is `allowed` there."""
-    return ScenarioError(f"{document.place(path)}: {dotted(path)}: found {_short(found)}, {allowed}")
+    return ScenarioError(f"{document.where(path)}: found {_short(found)}, {allowed}")
 
 
 def explain(
@@ -64,7 +64,7 @@ def _unknown_lines(
             continue
         names = ", ".join(repr(path[-1]) for path in children[:3])
         lines.append(
-            f"{document.place(children[0])}: {dotted(parent)}: {len(children):,} unknown keys: {names} ..."
+            f"{document.place(children[0])}: {document.name(parent)}: {len(children):,} unknown keys: {names} ..."
             f"{nearest(str(children[0][-1]), allowed)}; allowed: {', '.join(allowed)}"
         )
     return lines
@@ -74,7 +74,7 @@ def _unknown_line(document: Document, path: KeyPath, allowed: list[str]) -> str:
     value = _value_at(document.data, path)
     key = str(path[-1])
     return (
-        f"{document.place(path)}: {dotted(path)}: unknown key {key!r} (with the value {_short(value)})"
+        f"{document.where(path)}: unknown key {key!r} (with the value {_short(value)})"
         f"{nearest(key, allowed)}; allowed: {', '.join(allowed)}"
     )
 
@@ -82,7 +82,7 @@ def _unknown_line(document: Document, path: KeyPath, allowed: list[str]) -> str:
 def _line(document: Document, path: KeyPath, problems: list[Any]) -> str:
     wanted = list(dict.fromkeys(_wanted(problem) for problem in problems))
     first = problems[0]
-    where = f"{document.place(path)}: {dotted(path)}"
+    where = document.where(path)
     if first["type"] == "missing":
         return f"{where}: is required and missing"
     if first["type"] == "value_error":

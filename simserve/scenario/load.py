@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from simserve.errors import ScenarioError, UserError, nearest
 from simserve.paths import data_dir
-from simserve.scenario.document import Document, KeyPath, dotted, override, read_document
+from simserve.scenario.document import Document, KeyPath, override, read_document
+from simserve.scenario.compare import variant_documents
 from simserve.scenario.explain import explain
 from simserve.scenario.files import find
 from simserve.scenario.spec import Scenario
@@ -24,6 +25,8 @@ class LoadedScenario:
     scenario: Scenario
     document: Document
     folder: Path
+    variants: dict[str, LoadedScenario] = field(default_factory=dict)
+    """What `compare` asks for, by name, in the order of the file."""
 
     @contextmanager
     def blame(self, *path: str | int) -> Iterator[None]:
@@ -37,7 +40,7 @@ class LoadedScenario:
             key, equals, _ = str(error).partition(" = ")
             if equals and (*path, key) in self.document.places:
                 path = (*path, key)
-            where = f"{self.document.place(path)}: {dotted(path)}: "
+            where = f"{self.document.where(path)}: "
             lines = [where + line for line in str(error).splitlines()]
             raise type(error)("\n".join(lines)) from error
 
@@ -46,7 +49,7 @@ class LoadedScenario:
         found = find(name, self.folder)
         if found is None:
             raise ScenarioError(
-                f"{self.document.place(path)}: {dotted(path)}: no file {name!r} beside the scenario, in the "
+                f"{self.document.where(path)}: no file {name!r} beside the scenario, in the "
                 "current folder, or in the data that ships with simserve"
             )
         return found
@@ -66,14 +69,19 @@ def load_scenario(name: str | Path, options: Sequence[str] = ()) -> LoadedScenar
     document = read_document(path, str(name))
     for option in options:
         override(document, option)
-    try:
-        scenario = Scenario.model_validate(document.data)
-    except ValidationError as error:
-        raise explain(error, document, Scenario) from error
-    return LoadedScenario(scenario, document, path.parent)
+    return _validated(document, path.parent)
 
 
 def loaded(scenario: Scenario, folder: Path | None = None) -> LoadedScenario:
     """Wrap a scenario that was made in Python; its messages have no line numbers."""
-    document = Document("scenario", scenario.as_mapping())
-    return LoadedScenario(scenario, document, folder or Path())
+    return _validated(Document("scenario", scenario.as_mapping()), folder or Path())
+
+
+def _validated(document: Document, folder: Path) -> LoadedScenario:
+    """Validate a document and the variants in it."""
+    try:
+        scenario = Scenario.model_validate(document.data)
+    except ValidationError as error:
+        raise explain(error, document, Scenario) from error
+    variants = {name: _validated(one, folder) for name, one in variant_documents(document).items()}
+    return LoadedScenario(scenario, document, folder, variants)

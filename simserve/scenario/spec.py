@@ -164,6 +164,9 @@ class PoolSpec(_Part):
     )
 
 
+VariantName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+"""Names a folder of results, so what is allowed is what every file system allows."""
+
 Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -203,6 +206,13 @@ class Scenario(_Part):
         description="Kernels without a measured table: estimate them by roofline (and say so), or refuse.",
     )
     fast_forward: bool = Field(True, description="False steps through every iteration (slow, same result).")
+    compare: dict[VariantName, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="Variants to run on the same workload, by name: what each changes. Mappings merge with the "
+        "scenario's (null takes a key away), lists and single values replace; an engine or router that is "
+        "named starts from its own defaults.",
+    )
+    base_name: VariantName = Field("base", description="Name of the scenario itself beside its variants.")
 
     @model_validator(mode="after")
     def _whole(self) -> Scenario:
@@ -212,13 +222,25 @@ class Scenario(_Part):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"pools: two pools are named {twice[0]!r}; names must differ")
+        _check_variant_names([self.base_name, *self.compare])
         return self
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the scenario as a file writes it."""
-        plain = self.model_dump(mode="json", exclude_none=True)
+        plain = self.model_dump(mode="json", exclude_none=True, exclude={"compare", "base_name"})
         plain["engine"] = self.engine.as_mapping()
         plain["router"] = self.router.as_mapping()
         for pool, spec in zip(plain["pools"], self.pools, strict=True):
             pool["engine"] = spec.engine.as_mapping()
+        if self.compare:
+            plain |= {"base_name": self.base_name, "compare": self.compare}
         return plain
+
+
+def _check_variant_names(names: list[str]) -> None:
+    """Refuse names that would share a folder where upper and lower case are the same."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.casefold(), name)
+        if other is not name:
+            raise ValueError(f"compare: {other!r} and {name!r} would share a folder; names must differ")

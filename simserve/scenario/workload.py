@@ -27,7 +27,7 @@ def build_trace(loaded: LoadedScenario) -> Trace:
     trace = _limit_outputs(loaded, _transformed(loaded, _source(loaded)))
     if not len(trace):
         raise ScenarioError(
-            f"{loaded.document.place(('workload',))}: workload: no request is left to simulate"
+            f"{loaded.document.where(('workload',))}: no request is left to simulate"
         )
     return trace
 

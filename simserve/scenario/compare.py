@@ -1,0 +1,103 @@
+"""Variants of a scenario: what `compare` says, merged with the scenario itself.
+
+Mappings merge key by key, lists and single values replace, null takes a key away. An engine or a router that
+is named anew starts from its own defaults, because the settings of another one would mean nothing to it.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from simserve.errors import ScenarioError
+from simserve.scenario.document import SHORT_FORMS, Document, KeyPath
+
+FIXED = ("name", "seed", "compare", "base_name")
+"""Keys that a variant may not change: a comparison has one title and one seed."""
+
+Plain = dict[str, Any]
+
+
+def variant_documents(document: Document) -> dict[str, Document]:
+    """Return one document per variant of a validated scenario, with the places of its own values."""
+    return {name: _variant(document, name) for name in document.data.get("compare") or {}}
+
+
+def merged(base: Plain, change: Plain) -> Plain:
+    """Return `base` with `change` merged into it; neither is altered."""
+    result = dict(base)
+    for key, value in change.items():
+        result.pop(key, None)
+        if value is None:
+            continue
+        here = base.get(key)
+        if isinstance(value, dict):
+            result[key] = merged(_long_form(key, here) if _merges(key, here, value) else {}, value)
+        else:
+            result[key] = deepcopy(value)
+    return result
+
+
+def difference(base: Plain, wanted: Plain) -> Plain:
+    """Return the smallest change with `merged(base, change) == wanted` (neither holds nulls)."""
+    change: Plain = {key: None for key in base if key not in wanted}
+    for key, value in wanted.items():
+        here = base.get(key)
+        if isinstance(value, dict) and isinstance(here, dict):
+            inner = difference(here, value)
+            whole = not _merges(key, here, inner)
+            if whole or inner:
+                change[key] = value if whole else inner
+        elif key not in base or here != value:
+            change[key] = value
+    return change
+
+
+def _merges(key: str, here: Any, value: Plain) -> bool:
+    """Return True if the mapping `value` is merged with what the scenario has, False if it replaces it."""
+    names_another = key in SHORT_FORMS and SHORT_FORMS[key] in value
+    return not names_another and isinstance(_long_form(key, here), dict)
+
+
+def _long_form(key: str, value: Any) -> Any:
+    return {SHORT_FORMS[key]: value} if key in SHORT_FORMS and isinstance(value, str) else value
+
+
+def _variant(document: Document, name: str) -> Document:
+    change = document.data["compare"][name]
+    at: KeyPath = ("compare", name)
+    for key in FIXED:
+        if key in change:
+            raise ScenarioError(
+                f"{document.where((*at, key))}: a variant runs under the scenario's {key}; "
+                f"allowed: any other key of a scenario"
+            )
+    base = {key: value for key, value in document.data.items() if key not in ("compare", "base_name")}
+    data = merged(base, change)
+    data["name"] = f"{base['name']}: {name}"
+    result = Document(document.source, data, variant=name)
+    for path in _paths(data):
+        own = (*at, *path)
+        if path[:1] != ("name",) and _holds(change, path):
+            result.places[path] = document.place(own)
+            result.written[path] = own
+        elif path in document.places:
+            result.places[path] = document.places[path]
+    return result
+
+
+def _paths(node: Any, path: KeyPath = ()) -> list[KeyPath]:
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [path, *(inner for key, value in items for inner in _paths(value, (*path, key)))]
+
+
+def _holds(node: Any, path: KeyPath) -> bool:
+    """Return True if the change itself has something at `path`."""
+    for part in path:
+        if isinstance(node, dict) and part in node:
+            node = node[part]
+        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
+            node = node[part]
+        else:
+            return False
+    return True
