@@ -126,7 +126,9 @@ def figures(names: list[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--case", action="append", choices=sorted(CASES))
     chosen = parser.parse_args().case or [name for name in CASES if name != "million"]
     for line in figures(chosen):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simserve.core import Request
+import numpy as np
+
+from simserve.core import Request, Trace
 from simserve.kv.radix_runs import Runs, split
 
 
@@ -31,3 +33,52 @@ class RunContent:
             known.append(self._chains.setdefault((parent, piece), len(self._chains) + 1))
         self._rest[request.id] = rest
         return known[:blocks]
+
+
+_POSITIONS = 1 << 24
+"""More blocks than a sequence ever has: (owner, position) as one integer."""
+
+
+class TraceContent:
+    """Content as a trace tells it: by its block ids, or by its sessions.
+
+    An id of the trace stands for all tokens up to the end of its block, so an engine block ending inside it is
+    told apart by its end: ids of 512 tokens serve engine blocks of any size. Without ids, the turns of a
+    session are one growing text. Everything else (answers, prompts without either) is the request's own.
+    """
+
+    def __init__(self, trace: Trace, block_size: int) -> None:
+        """`block_size` tokens per engine block."""
+        self._block_size = block_size
+        self._trace_block = trace.block_tokens
+        self._ids = trace.block_ids
+        self._offsets = None if trace.block_offsets is None else trace.block_offsets.tolist()
+        self._session = None if trace.session is None else trace.session.tolist()
+        self._last: tuple[int, int] = (-1, -1)
+        self._last_keys: list[int] = []
+
+    @classmethod
+    def of(cls, trace: Trace, block_size: int) -> TraceContent | None:
+        """Return the trace's content, or None if it says nothing about what prompts share."""
+        if trace.block_ids is None and trace.session is None:
+            return None
+        return cls(trace, block_size)
+
+    def keys(self, request: Request, blocks: int) -> list[int]:
+        """Return the keys of the first `blocks` blocks (below 0 where only the request or session has them)."""
+        if self._last != (request.id, blocks):
+            self._last, self._last_keys = (request.id, blocks), self._make(request, blocks)
+        return self._last_keys
+
+    def _make(self, request: Request, blocks: int) -> list[int]:
+        if self._ids is None or self._offsets is None:
+            owner = request.id if self._session is None else self._session[request.id]
+            return [-1 - owner * _POSITIONS - position for position in range(blocks)]
+        ids = self._ids[self._offsets[request.id] : self._offsets[request.id + 1]]
+        shared = min(blocks, request.prompt_tokens // self._block_size)
+        last_tokens = np.arange(1, shared + 1) * self._block_size - 1
+        places = last_tokens // self._trace_block
+        shared = int(np.searchsorted(places, len(ids)))
+        keys = ids[places[:shared]] * self._trace_block + last_tokens[:shared] % self._trace_block
+        own = range(shared, blocks)
+        return keys.tolist() + [-1 - request.id * _POSITIONS - position for position in own]

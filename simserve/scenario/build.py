@@ -52,7 +52,7 @@ class Deployment:
 
     def replicas(self) -> list[ReplicaSpec]:
         """Return the replicas of all pools, each with a fresh policy."""
-        return [replica for pool in self.pools for replica in pool.replicas()]
+        return [replica for pool in self.pools for replica in pool.replicas(self.trace)]
 
     @property
     def slo(self) -> Slo | None:

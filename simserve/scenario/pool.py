@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from simserve.core import PoolFacts
+from simserve.core import PoolFacts, Trace
 from simserve.engine import ReplicaSpec
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec, load_gpu
@@ -50,11 +50,14 @@ class BuiltPool:
         """Usable KV blocks of one replica."""
         return self.ledger.kv_blocks
 
-    def replicas(self) -> list[ReplicaSpec]:
-        """Return the replicas, each with a fresh policy; they share the step latency."""
-        return [self._replica(f"{self.spec.name}-{index}") for index in range(self.spec.replicas)]
+    def replicas(self, trace: Trace) -> list[ReplicaSpec]:
+        """Return the replicas, each with a fresh policy; they share step latency and content."""
+        content_of = getattr(self.engine.policy, "content_of", None)
+        content = content_of(trace, self.engine.block_size) if content_of else None
+        options = {} if content is None else {"content": content}
+        return [self._replica(f"{self.spec.name}-{index}", options) for index in range(self.spec.replicas)]
 
-    def _replica(self, name: str) -> ReplicaSpec:
+    def _replica(self, name: str, options: dict[str, Any]) -> ReplicaSpec:
         engine = self.engine
         policy = engine.policy(
             engine.params,
@@ -62,6 +65,7 @@ class BuiltPool:
             block_size=engine.block_size,
             max_model_len=self.limit.tokens,
             lanes=self.spec.pp,
+            **options,
         )
         return ReplicaSpec(
             name=name,

@@ -47,6 +47,11 @@ class BlockContent:
         self._offsets = trace.block_offsets
         self._block_tokens = trace.block_tokens
 
+    @classmethod
+    def of(cls, trace: Trace, block_size: int) -> BlockContent | None:
+        """Return the trace's content, or None if it has no block ids."""
+        return None if trace.block_ids is None else cls(trace)
+
     def prompt(self, request: Request) -> Runs:
         """Return one run per block of the trace's row, the last one cut to the prompt."""
         runs: list[Run] = []

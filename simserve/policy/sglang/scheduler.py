@@ -12,7 +12,7 @@ from simserve.core import Batch, Request, Wait
 from simserve.errors import ScenarioError
 from simserve.kv.radix_pool import RadixPool
 from simserve.policy.base import POLICIES
-from simserve.policy.sglang.content import Content, UniqueContent
+from simserve.policy.sglang.content import BlockContent, Content, UniqueContent
 from simserve.policy.sglang.decode import Decode
 from simserve.policy.sglang.params import SglangParams
 from simserve.policy.sglang.prefill import Prefill
@@ -27,6 +27,8 @@ class SglangPolicy:
     """Decides the steps of one SGLang replica."""
 
     Params = SglangParams
+    content_of = BlockContent.of
+    """What a trace tells the policy of its prompts."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ class VllmParams(PolicyParams):
     prefill_schedule_interval: int = Field(
         default=1,
         ge=1,
-        description="While somebody decodes, prompts are computed every so many steps (0.33).",
+        description="While somebody decodes, compute prompts every so many steps (0.33).",
     )
     watermark: float = Field(
         default=0.0,

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from simserve.core import Batch, Chunk, Request, Wait
 from simserve.kv import BlockPool, Content, PrefixCache, blocks_for
+from simserve.kv.content import TraceContent
 from simserve.policy.base import POLICIES
 from simserve.policy.decodes import DecodeGroup
 from simserve.policy.vllm.params import VllmParams
@@ -25,6 +26,8 @@ class VllmPolicy:
     """Continuous batching with a unified token budget, chunked prefill and preemption by recompute."""
 
     Params = VllmParams
+    content_of = TraceContent.of
+    """What a trace tells the policy of its prompts."""
 
     def __init__(
         self,
