@@ -34,6 +34,11 @@ class RunContent:
         self._rest[request.id] = rest
         return known[:blocks]
 
+    def forget(self, request: Request) -> None:
+        """Drop the request's keys; the chains stay known."""
+        self._keys.pop(request.id, None)
+        self._rest.pop(request.id, None)
+
 
 _POSITIONS = 1 << 24
 """More blocks than a sequence ever has: (owner, position) as one integer."""
@@ -42,8 +47,8 @@ _POSITIONS = 1 << 24
 class TraceContent:
     """Content as a trace tells it: by its block ids, or by its sessions.
 
-    An id of the trace stands for all tokens up to the end of its block, so an engine block ending inside it is
-    told apart by its end: ids of 512 tokens serve engine blocks of any size. Without ids, the turns of a
+    An id of the trace stands for all tokens up to the end of its block, so an engine block ending inside it
+    is told apart by its end: ids of 512 tokens serve engine blocks of any size. Without ids, the turns of a
     session are one growing text. Everything else (answers, prompts without either) is the request's own.
     """
 
@@ -54,8 +59,7 @@ class TraceContent:
         self._ids = trace.block_ids
         self._offsets = None if trace.block_offsets is None else trace.block_offsets.tolist()
         self._session = None if trace.session is None else trace.session.tolist()
-        self._last: tuple[int, int] = (-1, -1)
-        self._last_keys: list[int] = []
+        self._keys: dict[int, list[int]] = {}
 
     @classmethod
     def of(cls, trace: Trace, block_size: int) -> TraceContent | None:
@@ -65,10 +69,16 @@ class TraceContent:
         return cls(trace, block_size)
 
     def keys(self, request: Request, blocks: int) -> list[int]:
-        """Return the keys of the first `blocks` blocks (below 0 where only the request or session has them)."""
-        if self._last != (request.id, blocks):
-            self._last, self._last_keys = (request.id, blocks), self._make(request, blocks)
-        return self._last_keys
+        """Return the keys of the first `blocks` blocks (below 0 for what only request or session has)."""
+        known = self._keys.get(request.id)
+        if known is None or len(known) < blocks:
+            longest = max(blocks, request.prompt_tokens // self._block_size)
+            known = self._keys[request.id] = self._make(request, longest)
+        return known[:blocks]
+
+    def forget(self, request: Request) -> None:
+        """Drop the request's keys."""
+        self._keys.pop(request.id, None)
 
     def _make(self, request: Request, blocks: int) -> list[int]:
         if self._ids is None or self._offsets is None:

@@ -15,7 +15,8 @@ from simserve.core import Request
 from simserve.errors import InvariantError
 from simserve.kv.pool import blocks_for
 
-NO_KEY = None
+_FIRST_COPY = 1 << 62
+"""Blocks that hold a copy of a cached content are numbered from here; all others by their key."""
 
 
 class Content(Protocol):
@@ -24,8 +25,12 @@ class Content(Protocol):
     def keys(self, request: Request, blocks: int) -> list[int]:
         """Return the keys of the first `blocks` blocks of the request's prompt and output.
 
-        Equal keys mean that this block and all before it are equal. The list is the caller's to read only.
+        Equal keys (integers below 2^62) mean that this block and all before it are equal.
         """
+        ...
+
+    def forget(self, request: Request) -> None:
+        """Drop what was remembered of a request; it may be asked for again."""
         ...
 
 
@@ -41,15 +46,17 @@ class PrefixCache:
         self._blanks_first = blanks_first
         self._blanks = total
         """Free blocks without content ahead of the queue."""
-        self._queue: OrderedDict[int, int | None] = OrderedDict()
-        """Free blocks behind them, next to be reused first: block -> key."""
-        self._cached: dict[int, list[int]] = {}
-        """Blocks (held or free) by key, oldest copy first."""
+        self._queue: OrderedDict[int, None] = OrderedDict()
+        """Free blocks behind them, next to be reused first."""
         self._holders: dict[int, int] = {}
-        """Requests that hold each keyed block."""
+        """Requests that hold each block with content, the free ones included."""
+        self._copies: dict[int, list[int]] = {}
+        """Further blocks by key, oldest first, where a content was computed more than once."""
+        self._key_of: dict[int, int] = {}
+        """Key of each of those."""
         self._held: dict[int, list[int]] = {}
-        """Keyed blocks of each request, from its first."""
-        self._serial = 0
+        """Blocks with content of each request, from its first."""
+        self._serial = _FIRST_COPY
 
     @property
     def used(self) -> int:
@@ -62,24 +69,29 @@ class PrefixCache:
         At least one token is left to compute.
         """
         most = (request.known - 1) // self.block_size
-        cached, holders = self._cached, self._holders
+        holders, copies = self._holders, self._copies
         hits = idle = 0
         for key in self._content.keys(request, most):
-            copies = cached.get(key)
-            if not copies:
-                break
+            held_by = holders.get(key)
+            if held_by is None:
+                if key not in copies:
+                    break
+                held_by = holders[copies[key][0]]
             hits += 1
-            idle += not holders[copies[0]]
+            idle += not held_by
         return hits, idle
 
     def admit(self, request: Request, hits: int, tokens: int) -> None:
         """Hold the first `hits` cached blocks and what `tokens` further tokens need."""
-        held = [self._cached[key][0] for key in self._content.keys(request, hits)] if hits else []
+        holders = self._holders
+        held = self._content.keys(request, hits)
+        if self._copies:
+            held = [key if key in holders else self._copies[key][0] for key in held]
         for block in held:
-            if not self._holders[block]:
+            if not holders[block]:
                 del self._queue[block]
                 self.free -= 1
-            self._holders[block] += 1
+            holders[block] += 1
         self._held[request.id] = held
         self._cover(request, hits * self.block_size, tokens)
 
@@ -94,25 +106,25 @@ class PrefixCache:
         self.free -= blocks
         blanks = min(blocks, self._blanks)
         self._blanks -= blanks
+        queue, holders = self._queue, self._holders
         for _ in range(blocks - blanks):
-            block, key = self._queue.popitem(last=False)
-            if key is not None:
-                self._forget(block, key)
+            block, _ = queue.popitem(last=False)
+            if holders.pop(block, None) is not None and block >= _FIRST_COPY:
+                self._forget_copy(block)
 
     def release(self, request: Request, tokens: int) -> None:
         """Give back all blocks of a request whose first `tokens` tokens are computed or scheduled."""
         size = self.block_size
         held = self._held.pop(request.id)
-        self._key_new(request, held, tokens // size)
-        total = blocks_for(tokens, size)
-        self._free_blanks(total - len(held))
-        keys = self._content.keys(request, len(held))
-        for index in range(len(held) - 1, -1, -1):
-            block = held[index]
-            self._holders[block] -= 1
-            if not self._holders[block]:
-                self._queue[block] = keys[index]
-                self.free += 1
+        self._enter(request, held, tokens // size)
+        self._content.forget(request)
+        self._free_blanks(blocks_for(tokens, size) - len(held))
+        queue, holders, before = self._queue, self._holders, len(self._queue)
+        for block in reversed(held):
+            left = holders[block] = holders[block] - 1
+            if not left:
+                queue[block] = None
+        self.free += len(queue) - before
 
     # -- parts -----------------------------------------------------------------------------------------
 
@@ -120,23 +132,27 @@ class PrefixCache:
         """Take the blocks for `tokens` after `computed`, and enter those that become full in the cache."""
         size = self.block_size
         self.take(blocks_for(computed + tokens, size) - blocks_for(computed, size))
-        self._key_new(request, self._held[request.id], (computed + tokens) // size)
+        self._enter(request, self._held[request.id], (computed + tokens) // size)
 
-    def _key_new(self, request: Request, held: list[int], full: int) -> None:
-        """Give a key to the request's blocks up to the `full`-th."""
+    def _enter(self, request: Request, held: list[int], full: int) -> None:
+        """Enter the request's blocks up to the `full`-th in the cache."""
         if full <= len(held):
             return
-        cached, holders, serial = self._cached, self._holders, self._serial
-        for key in self._content.keys(request, full)[len(held) : full]:
-            serial += 1
-            held.append(serial)
-            holders[serial] = 1
-            copies = cached.get(key)
-            if copies is None:
-                cached[key] = [serial]
-            else:
-                copies.append(serial)
-        self._serial = serial
+        holders, copies = self._holders, self._copies
+        new = self._content.keys(request, full)[len(held) :]
+        if holders.keys().isdisjoint(new) and (not copies or copies.keys().isdisjoint(new)):
+            holders.update(dict.fromkeys(new, 1))
+            held += new
+            return
+        for key in new:
+            block = key
+            if key in holders or key in copies:
+                self._serial += 1
+                block = self._serial
+                copies.setdefault(key, []).append(block)
+                self._key_of[block] = key
+            holders[block] = 1
+            held.append(block)
 
     def _free_blanks(self, blocks: int) -> None:
         self.free += blocks
@@ -145,12 +161,12 @@ class PrefixCache:
             return
         for _ in range(blocks):
             self._serial += 1
-            self._queue[self._serial] = NO_KEY
+            self._queue[self._serial] = None
 
-    def _forget(self, block: int, key: int) -> None:
-        """A cached block is reused: its content is gone."""
-        copies = self._cached[key]
+    def _forget_copy(self, block: int) -> None:
+        """A copy is reused: its content may still be in other blocks."""
+        key = self._key_of.pop(block)
+        copies = self._copies[key]
         copies.remove(block)
         if not copies:
-            del self._cached[key]
-        del self._holders[block]
+            del self._copies[key]

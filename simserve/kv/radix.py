@@ -57,6 +57,17 @@ class RadixTree:
         node, cursor = self._walk(runs, self._aligned(tokens), 0, 0)
         return node, self._aligned(tokens) - cursor.left
 
+    def peek(self, runs: Runs, tokens: int) -> int:
+        """Return the tokens of the longest cached prefix of the first `tokens` of `runs`; touch nothing."""
+        cursor = Cursor(runs, self._aligned(tokens))
+        node = self.root
+        while cursor.left:
+            child = node.children.get(cursor.peek(self.page_size))
+            if child is None or self._matched(cursor, child) < child.length:
+                break
+            node = child
+        return self._aligned(tokens) - cursor.left
+
     def insert(self, runs: Runs, tokens: int, priority: int = 0) -> int:
         """Cache the first `tokens` of `runs`; return how many of them (a prefix) were cached already."""
         self._clock += 1

@@ -50,6 +50,10 @@ class RadixPool:
         """Return the end and the length of the longest cached prefix of the first `tokens` of `runs`."""
         return self.tree.match(runs, tokens) if self.cache else (None, 0)
 
+    def peek(self, runs: Runs, tokens: int) -> int:
+        """Return the length of the longest cached prefix of the first `tokens` of `runs`; touch nothing."""
+        return self.tree.peek(runs, tokens) if self.cache else 0
+
     def hold(self, holding: Holding, node: Node | None, tokens: int) -> None:
         """Let an admitted request use its cached prefix of `tokens` tokens that ends at `node`."""
         if node is not None:

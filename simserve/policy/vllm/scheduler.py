@@ -66,6 +66,8 @@ class VllmPolicy:
         """Async scheduling: finished, but the scheduler hears of it only after its next decision."""
         self._steps_since_prefill = params.prefill_schedule_interval
         self._left_waiting = False
+        self._taken_ahead = 0
+        """Blocks of the run in flight taken by `settle`, beyond those of its first step."""
         self._gate = params.scheduler_reserve_full_isl and params.version != "0.15"
         self._watermark_blocks = int(params.watermark * (kv_blocks + 1))
 
@@ -109,7 +111,7 @@ class VllmPolicy:
             return Wait()
         repeats = group.steps_within(self.pool.free + needed)
         sealed = len(self.run_list) >= self._max_seqs or (self._fcfs and bool(self.queue))
-        if self.queue and self._ended:
+        if self._ended:
             repeats = 1  # their slots and blocks are free for the decision after the next
         elif self.queue and self.holds_prompts():
             repeats = min(repeats, self.params.prefill_schedule_interval - 1 - self._steps_since_prefill)
@@ -119,7 +121,8 @@ class VllmPolicy:
         """Let decodes gain tokens, completed prompts join them, finished requests leave."""
         group = self.groups[lane]
         if steps > 1:
-            self.pool.take(group.blocks_within(steps) - group.blocks_next())
+            self.pool.take(group.blocks_within(steps) - group.blocks_next() - self._taken_ahead)
+            self._taken_ahead = 0
         group.advance(steps)
         for request in batch.stalled:
             group.join(request)
@@ -141,6 +144,17 @@ class VllmPolicy:
         self._ended = list(finished)
         for request in self._ended:
             self._skip_if_foreseen(request)
+
+    def settle(self, steps: int) -> None:
+        """Take the blocks of the first `steps` steps of the run in flight now, instead of in `update`."""
+        group = self.groups[0]
+        ahead = group.blocks_within(steps) - group.blocks_next()
+        self.pool.take(ahead - self._taken_ahead)
+        self._taken_ahead = ahead
+
+    def cached_tokens(self, request: Request) -> int:
+        """Return the tokens at the start of the request's prompt that are cached now."""
+        return self.pool.hit(request)[0] * self._block_size
 
     # -- running requests ------------------------------------------------------------------------------
 
