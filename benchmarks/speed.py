@@ -109,6 +109,12 @@ CASES: dict[str, tuple[str, float, Callable[[], Trace | None], dict]] = {
         lambda: closed_loop_trace(2560, 512, 1000),
         {"replicas": 1, "concurrency": 256},
     ),
+    "mooncake": (
+        "Mooncake conversation, prefix caching, 4 replicas",
+        1500,
+        _public("mooncake_fast25_conversation"),
+        {"replicas": 4},
+    ),
     "million": ("one million requests, 32 replicas", 130, _million, {"replicas": 32}),
 }
 
