@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from simserve.engine.replica import Replica, Run
 
 _MOST_BARREN_STEPS = 20_000
-"""Steps in a row without a token shown, after which the run is declared stuck."""
+"""Decisions in a row without progress, after which the run is declared stuck.
+
+Progress is a token shown, or prompt tokens computed for the first time: both are finite in number.
+"""
 
 
 class Books:
@@ -77,7 +80,7 @@ class Books:
         for chunk in batch.chunks:
             if chunk.last:
                 self._prompt_done(self.answers[chunk.request.id], now_ns, lane_index, finished)
-        self._close(batch, 1, finished, lane_index)
+        self._close(batch, 1, decoded, finished, lane_index)
 
     def run(self, batch: Batch, run: Run, now_ns: int, lane_index: int = 0) -> None:
         """Book a run of decode steps; the last ends now."""
@@ -93,7 +96,7 @@ class Books:
             lane.show_gaps(now_ns)
         finished = lane.advance(steps, now_ns)
         self._rejoin(batch, lane)
-        self._close(batch, steps, finished, lane_index)
+        self._close(batch, steps, decoded, finished, lane_index)
 
     def empty(self, batch: Batch, now_ns: int, lane_index: int = 0) -> None:
         """Book a decision that computes nothing: it takes no time, but may have preempted or stalled some."""
@@ -103,16 +106,18 @@ class Books:
         self.barren(1)
 
     def barren(self, steps: int) -> None:
-        """Count steps that showed no token (or computed nothing at all); too many in a row end the run."""
+        """Count steps (or waits for a time of the policy's choice) without progress; too many end the run."""
         self._barren_steps += steps
         if self._barren_steps > _MOST_BARREN_STEPS:
-            self._replica.stuck(f"{self._barren_steps} steps in a row showed no token")
+            self._replica.stuck(f"{self._barren_steps} decisions in a row brought no progress")
 
     # -- parts -----------------------------------------------------------------------------------------
 
-    def _close(self, batch: Batch, steps: int, finished: list[Answer], lane_index: int) -> None:
+    def _close(
+        self, batch: Batch, steps: int, decoded: int, finished: list[Answer], lane_index: int
+    ) -> None:
         """Tell the policy, then the world, what ended."""
-        if finished or self.lanes[lane_index].live:
+        if decoded or finished:
             self._barren_steps = 0
         else:
             self.barren(steps)
@@ -136,6 +141,7 @@ class Books:
             recorder.gap(now_ns - answer.shown_ns, 1, answer.steady)
         else:
             recorder.first_token_ns[row] = now_ns
+        self._barren_steps = 0
         answer.shown += 1
         answer.shown_ns = now_ns
         self.known_tokens += 1
@@ -161,4 +167,6 @@ class Books:
         tokens = min(tokens, answer.request.prompt_tokens + answer.shown - cached)
         meter.prefill(tokens, cached)
         meter.recomputed_tokens += max(0, min(answer.computed_high, cached + tokens) - cached)
-        answer.computed_high = max(answer.computed_high, cached + tokens)
+        if cached + tokens > answer.computed_high:
+            answer.computed_high = cached + tokens
+            self._barren_steps = 0

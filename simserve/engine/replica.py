@@ -154,6 +154,7 @@ class Replica:
             self._idle = WakeUp(self.env)
             yield self._idle
         elif wait.until_ns > now_ns:
+            self.books.barren(1)
             yield from self.sleep(wait.until_ns - now_ns)
         else:
             self.stuck(f"the policy waits until {wait.until_ns} ns, which is not in the future")

@@ -43,6 +43,9 @@ def simulate(
     cluster = Cluster(env, trace, replicas, router, recorder, fast_forward, progress)
     Source(env, trace, cluster, closed_loop)
     env.run()
+    for replica in cluster.replicas:
+        if replica.outstanding_requests:
+            replica.stuck("nothing is left that could happen")
     if recorder.ended != len(trace):
         raise InvariantError(
             f"the run ended with {len(trace) - recorder.ended} of {len(trace)} requests unfinished: "

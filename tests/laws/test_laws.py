@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.checkers import all_laws, pools_are_empty, results_agree
-from tests.laws.world import World, deployments, name_of, traces, worlds
-
-every_world = pytest.mark.parametrize("world", worlds(), ids=name_of)
-few = settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-    phases=[Phase.explicit, Phase.generate],  # examples are small already, shrinking them takes minutes
-)
+from tests.laws.settings import every_world, few
+from tests.laws.world import World, deployments, traces
 
 
 def check(world: World, trace, **options) -> None:

@@ -102,3 +102,71 @@ class WatchedPolicy:
         alive = len(self._added) - len(self._finished)
         if self.running + self.waiting < alive:
             raise LawBroken(f"{self.running} running + {self.waiting} waiting, but {alive} not finished")
+
+
+class RecountedPolicy(WatchedPolicy):
+    """Also keeps the tokens of every request one by one, and compares sums and blocks with the policy's.
+
+    For policies without padding and without a prefix cache.
+    """
+
+    def __init__(self, policy: Any, kv_blocks: int, block_size: int, reserve: int = 0) -> None:
+        """`reserve` is max_model_len where KV is set aside for the longest answer, 0 where it grows."""
+        super().__init__(policy, kv_blocks)
+        self._block_size = block_size
+        self._reserve = reserve
+        self._computed: dict[int, int] = {}
+        self._requests: dict[int, Request] = {}
+        self._decoding: dict[int, int] = {}
+        self._moving: dict[int, list[int]] = {}
+
+    def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
+        batch = super().next_batch(now_ns, lane)
+        if isinstance(batch, Batch):
+            self._schedule(batch, lane)
+            self._recount()
+        return batch
+
+    def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
+        finished = list(finished)
+        super().update(batch, steps, finished, lane)
+        for number in self._moving.pop(lane):
+            self._computed[number] += steps - 1
+        for chunk in batch.chunks:
+            if chunk.last:
+                self._decoding[chunk.request.id] = lane
+        for request in finished:
+            del self._computed[request.id], self._decoding[request.id]
+        self._recount()
+
+    def _schedule(self, batch: Batch, lane: int) -> None:
+        for request in batch.preempted:
+            del self._computed[request.id]
+            self._decoding.pop(request.id, None)
+        stalled = {request.id for request in batch.stalled}
+        moving = [number for number, home in self._decoding.items() if home == lane and number not in stalled]
+        for number in moving:
+            self._computed[number] += 1
+        self._moving[lane] = moving
+        found = (batch.decodes, batch.decode_context)
+        counted = (len(moving), sum(self._computed[number] for number in moving))
+        if found != counted:
+            raise LawBroken(f"(decodes, sum of contexts) = {found}, counted {counted}")
+        for request in batch.admitted:
+            self._computed[request.id] = 0
+            self._requests[request.id] = request
+        for chunk in batch.chunks:
+            if chunk.cached != self._computed[chunk.request.id]:
+                raise LawBroken(f"{chunk} goes on from {self._computed[chunk.request.id]} computed tokens")
+            self._computed[chunk.request.id] += chunk.tokens
+
+    def _recount(self) -> None:
+        counted = sum(-(-self._held_tokens(number) // self._block_size) for number in self._computed)
+        if counted != self.kv_used_blocks:
+            raise LawBroken(f"{self.kv_used_blocks} KV blocks used, counted {counted}")
+
+    def _held_tokens(self, number: int) -> int:
+        request = self._requests[number]
+        if self._reserve:
+            return min(request.prompt_tokens + request.max_tokens, self._reserve)
+        return self._computed[number]

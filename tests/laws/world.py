@@ -14,7 +14,7 @@ from simserve.kv import blocks_for
 from simserve.policy.base import POLICIES
 from simserve.router.base import ROUTERS
 from tests.engine.plain_latency import PlainLatency
-from tests.laws.watch import WatchedPolicy
+from tests.laws.watch import RecountedPolicy, WatchedPolicy
 
 BLOCK_SIZE = 4
 MAX_MODEL_LEN = 60
@@ -26,8 +26,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"max_num_batched_tokens": 16, "max_num_seqs": 6},
         {"max_num_batched_tokens": 64, "enable_chunked_prefill": False},
         {"max_num_batched_tokens": 12, "long_prefill_token_threshold": 5},
-        {"max_num_batched_tokens": 16, "policy": "priority"},
-        {"max_num_batched_tokens": 16, "policy": "priority", "version": "0.19"},
+        {"max_num_batched_tokens": 16, "scheduling_policy": "priority"},
+        {"max_num_batched_tokens": 16, "scheduling_policy": "priority", "version": "0.19"},
         {"max_num_batched_tokens": 16, "version": "0.15"},
         {"max_num_batched_tokens": 16, "watermark": 0.2},
     ],
@@ -44,6 +44,8 @@ SINGLE_LANE = {"sglang"}
 """Policies that refuse pipeline parallelism (their own tests say so)."""
 POOL_MARGIN_BLOCKS = {"sglang": 4}
 """SGLang admits only what leaves room for a page and more, so its longest request needs a larger pool."""
+RECOUNTED = {"vllm": 0, "orca": 1}
+"""Policies whose blocks can be counted from their decisions; 1: they set aside the longest answer's."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,6 @@ class World:
     latency: tuple[int, int, int, int] = (1000, 10, 3, 1)
     """Constants of `PlainLatency`, in ns."""
     hop_ns: int = 7
-    wrap: Any = WatchedPolicy
 
     def make_policy(self) -> Any:
         """A fresh policy, watched."""
@@ -74,7 +75,9 @@ class World:
             max_model_len=self.max_model_len,
             lanes=self.stages,
         )
-        return self.wrap(made, blocks)
+        if self.policy in RECOUNTED:
+            return RecountedPolicy(made, blocks, self.block_size, self.max_model_len * RECOUNTED[self.policy])
+        return WatchedPolicy(made, blocks)
 
     def specs(self) -> list[ReplicaSpec]:
         """Fresh replicas that share one latency."""
