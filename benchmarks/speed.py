@@ -47,8 +47,9 @@ def run_case(trace: Trace, replicas: int, concurrency: int | None = None, **opti
         }
     )
     deployment = build(scenario)
+    replicas_built = replace(deployment, trace=trace).replicas()
     router = ROUTERS.get("least_outstanding_requests")(RouterParams(), seed=1)
-    result, cost = measure(lambda: simulate(trace, deployment.replicas(), router, closed_loop=concurrency))
+    result, cost = measure(lambda: simulate(trace, replicas_built, router, closed_loop=concurrency))
     requests = len(trace)
     tokens = int(result.output_tokens.sum() + result.prompt_tokens.sum())
     steps = sum(replica.steps for replica in result.replicas)
