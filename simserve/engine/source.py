@@ -5,6 +5,7 @@ Rows of one session always follow each other: a turn is sent `think_ns` after th
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator
 
 import numpy as np
@@ -31,6 +32,9 @@ class Source:
         self._next_turn, first_turns = _turns(trace)
         self._closed = closed_loop is not None
         self._backlog: Iterator[int] = iter(first_turns)
+        self._due: deque[int] = deque()
+        """Rows to send now."""
+        self._sending = False
         cluster.on_end = self._after
         if closed_loop is None:
             env.process(self._replay(first_turns, trace.arrival_ns.tolist()))
@@ -58,9 +62,19 @@ class Source:
             self._send(row)
 
     def _send(self, row: int) -> None:
+        """Send a row, and whatever becomes due by that: a refused request ends at once, and others follow."""
+        self._due.append(row)
+        if self._sending:
+            return
+        self._sending = True
+        while self._due:
+            self._cluster.submit(self._request(self._due.popleft()))
+        self._sending = False
+
+    def _request(self, row: int) -> Request:
         limit = _NO_LIMIT if self._max_tokens is None else self._max_tokens[row]
         priority = 0 if self._priority is None else self._priority[row]
-        self._cluster.submit(Request(row, self._env.now, self._prompt[row], limit, priority))
+        return Request(row, self._env.now, self._prompt[row], limit, priority)
 
     def _after(self, row: int) -> None:
         """A request ended: its session goes on, or in a closed loop the client takes the next one."""

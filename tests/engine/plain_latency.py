@@ -39,7 +39,9 @@ class PlainLatency:
 
     def decode_provenance(self, sequences, page, visits):
         mean = page * PAGE + np.arange(PAGE)
-        return {"analytic": float(visits @ (self.fixed + self.per_token * sequences + self.per_context * mean))}
+        return {
+            "analytic": float(visits @ (self.fixed + self.per_token * sequences + self.per_context * mean))
+        }
 
     def step_provenance(self):
         return {"analytic": float(self.booked_ns)}
