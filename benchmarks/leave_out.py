@@ -34,11 +34,14 @@ from simserve.model.spec import MlaAttention
 DEEPSEEK = MlaAttention(128, 1536, 512, 128, 64, 128)
 
 
-def grids_of(gpu: str) -> dict[str, list[Grid]]:
-    """Return the grids of one GPU by operation, built by the kernels themselves."""
+def grids_of(gpu: str, most_expert_shapes: int = 10_000) -> dict[str, list[Grid]]:
+    """Return the grids of one GPU by operation, built by the kernels themselves.
+
+    `most_expert_shapes` takes every n-th of the many shapes of routed experts, so that about as many remain.
+    """
     figures = load_gpu(gpu)
     machine = Machine(gpu, peaks_of(figures), shipped_profiles(), True, figures.sm_arch)
-    _build_kernels(machine)
+    _build_kernels(machine, most_expert_shapes)
     grids: dict[str, dict[int, Grid]] = defaultdict(dict)
     for key, value in machine.cache.items():
         for grid in value if isinstance(value, tuple) else (value,):
@@ -58,7 +61,7 @@ def _operation(key: tuple) -> str:
     return key[0]
 
 
-def _build_kernels(machine: Machine) -> None:
+def _build_kernels(machine: Machine, most_expert_shapes: int) -> None:
     profiles, gpu = machine.profiles, machine.gpu
     if table := profiles.table(gpu, "gemm"):
         for dtype in table.values("dtype"):
@@ -76,7 +79,9 @@ def _build_kernels(machine: Machine) -> None:
             MlaPrefill(machine, latent, "bf16", MlaDecode(machine, latent, "bf16"))
     if table := profiles.table(gpu, "moe"):
         names = ("hidden", "inter", "experts", "topk", "tp", "ep", "dtype")
-        for hidden, inter, experts, topk, tp, ep, dtype in _distinct(table.select(load="balanced"), names):
+        shapes = _distinct(table.select(load="balanced"), names)
+        every = -(-len(shapes) // most_expert_shapes)
+        for hidden, inter, experts, topk, tp, ep, dtype in shapes[::every]:
             shape = Experts(hidden, inter, experts, topk, tp, ep, _our_dtype(dtype))
             RoutedExperts(machine, shape, "balanced")
     for ranks in (2, 4, 8):

@@ -50,6 +50,9 @@ def compile_step_latency(
     with "allow" it is costed by roofline, tagged so, and named in `TableLatency.estimated`.
     """
     _check_dtypes(weights_dtype=weights_dtype, kv_dtype=kv_dtype, experts_dtype=experts_dtype)
+    experts_dtype = experts_dtype or weights_dtype
+    if weights_dtype == "mxfp4":
+        weights_dtype = "bf16"
     store = profiles or shipped_profiles()
     machine = Machine(gpu.name, peaks_of(gpu), store, analytic == "allow", gpu.sm_arch)
     setting = Setting(
@@ -58,7 +61,7 @@ def compile_step_latency(
         parallelism,
         weights_dtype,
         kv_dtype,
-        experts_dtype or weights_dtype,
+        experts_dtype,
         expert_load,
         gpu.gpus_per_node,
     )

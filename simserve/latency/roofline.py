@@ -19,13 +19,17 @@ BYTES = {
     "fp16": 2.0,
     "fp8": 1.0,
     "fp8_block": 1.0,
+    "fp8_ds_mla": 656 / 576,
     "int8": 1.0,
     "int4": 0.5 + 2 / 128,
     "int4_wo": 0.5 + 2 / 128,
     "nvfp4": 0.5 + 1 / 16,
     "mxfp4": 0.5 + 1 / 32,
 }
-"""Bytes of one element, scales included (int4: one fp16 per 128; nvfp4: one byte per 16; mxfp4: per 32)."""
+"""Bytes of one element, scales included (int4: one fp16 per 128; nvfp4: one byte per 16; mxfp4: per 32).
+
+`fp8_ds_mla` is FlashMLA's layout of a latent of 576: 656 bytes (README, 2026-04).
+"""
 
 COMPUTE_EFFICIENCY = 0.67
 """Share of peak FLOP/s that the analytic fall-back assumes (FlashMLA README, 2026-04: 660 of 989 TFLOP/s)."""

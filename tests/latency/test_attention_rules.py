@@ -109,3 +109,14 @@ def test_unequal_lengths_cost_what_their_mean_costs(name):
     assert abs(by_mean.median()) <= 0.03
     assert by_mean.abs().quantile(0.95) <= 0.2
     assert by_longest.median() > 0.8
+
+
+def test_a_chunk_bounds_what_cached_tokens_cost():
+    """Chunks of 8192: 100 new tokens on 8150 cached: the first 42 see 8150 cached ones, the others none."""
+    heads = Heads(40, 8, 128, 8192, "bf16", "bf16", chunked=True)
+    decode, prefill = kernels("h100_sxm", heads, shipped_profiles())
+    assert prefill._cached_keys_seen(100, 8150) == pytest.approx(42 * 8150 / 100)
+    assert prefill._cached_keys_seen(100, 8192) == 0
+    assert prefill._cached_keys_seen(100, 8193) == 1
+    assert decode.one_us(64, 100_000) == decode.one_us(64, 4096)
+    assert decode.one_us(64, 8192) > decode.one_us(64, 4096)

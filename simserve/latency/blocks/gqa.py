@@ -41,6 +41,7 @@ def local_heads(attention: GqaAttention, setting: Setting) -> Heads:
         window=attention.span_tokens if attention.span != "full" else 0,
         dtype=setting.activation_dtype,
         kv_dtype=setting.kv_dtype,
+        chunked=attention.span == "chunked",
     )
 
 

@@ -33,7 +33,7 @@ class DecodeAttention:
 
     def cost(self, sequences: float, context: Float64) -> Cost:
         """Return the cost of `sequences` sequences that attend `context` tokens each (float64[n])."""
-        context = self._seen(context)
+        context = self.attended(context)
         if self._grid is None:
             return analytic(self.machine.peaks.analytic_us(*self._work(sequences, context), self.heads.dtype))
         cost = Cost(*self._grid.tagged(sequences * self._batch_factor, context))
@@ -41,14 +41,22 @@ class DecodeAttention:
 
     def one_us(self, sequences: float, context: float) -> float:
         """Return the time at one context, without its provenance: as `cost`, but faster for one point."""
-        context = float(self._seen(context))
+        context = float(self.attended(context))
         if self._grid is None:
             return self.machine.peaks.analytic_us(*self._work(sequences, context), self.heads.dtype)
         us = self._grid.at_one(sequences * self._batch_factor, context)
         return max(us, self._floor_us(sequences, context))
 
-    def _seen(self, context):
-        return np.minimum(context, float(self.heads.window)) if self.heads.window else context
+    def attended(self, context):
+        """Return the tokens attended: all, the window's, or half a chunk on average beyond the first."""
+        window = float(self.heads.window)
+        if not window:
+            return context
+        return (
+            np.where(context > window, window / 2, context)
+            if self.heads.chunked
+            else np.minimum(context, window)
+        )
 
     def _floor_us(self, sequences, context):
         return self._launch_us + sequences * context * (self.heads.kv_bytes / self.bytes_per_us)

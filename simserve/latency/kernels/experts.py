@@ -11,7 +11,6 @@ tokens per expert.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log2
 from typing import Literal
 
 import numpy as np
@@ -29,6 +28,8 @@ EXPERT_LOADS: tuple[ExpertLoad, ...] = ("uniform", "balanced", "power_law_1.01",
 
 TABLE_DTYPES = {"int4": "int4_wo", "mxfp4": "w4a16_mxfp4", "fp16": "bf16"}
 """Names of weight formats in the tables, where they differ from ours."""
+
+SHAPE = ("hidden", "inter", "experts", "topk", "tp", "ep")
 
 
 @dataclass(frozen=True)
@@ -107,11 +108,15 @@ def _grid(
     rows = _deepep_rows(machine, wanted, alpha, deepep_phase) if deepep_phase else None
     if rows is None:
         dtype = TABLE_DTYPES.get(wanted.dtype, wanted.dtype)
-        rows = machine.rows("moe", dtype=dtype, alpha=alpha)
+        rows = machine.cached(
+            ("moe rows", dtype, alpha), lambda: machine.rows("moe", dtype=dtype, alpha=alpha)
+        )
     if rows is None:
         return None
-    measured = _nearest_shape(rows, wanted)
-    equal = {name: getattr(measured, name) for name in ("hidden", "inter", "experts", "topk", "tp", "ep")}
+    key = ("moe shapes", wanted.dtype, alpha, len(rows))
+    shapes = machine.cached(key, lambda rows=rows: _shapes(rows))
+    measured = _nearest_shape(shapes, wanted)
+    equal = {name: getattr(measured, name) for name in SHAPE}
     rows = _preferred(rows.select(**equal))
     return (
         Grid(
@@ -127,34 +132,30 @@ def _grid(
 
 def _deepep_rows(machine: Machine, wanted: Experts, alpha: float, phase: str) -> ProfileTable | None:
     """Return the DeepEP rows if this very shape and EP degree was measured."""
-    equal = {name: getattr(wanted, name) for name in ("hidden", "inter", "experts", "topk", "tp", "ep")}
+    equal = {name: getattr(wanted, name) for name in SHAPE}
     return machine.rows("moe_deepep", phase=phase, dtype=wanted.dtype, alpha=alpha, **equal)
 
 
-def _nearest_shape(rows: ProfileTable, wanted: Experts) -> Experts:
+def _shapes(rows: ProfileTable) -> Float64:
+    """Return the distinct shapes measured, float64[shapes, SHAPE]."""
+    columns = [rows.column(name) for name in SHAPE]
+    return np.unique(np.stack(columns).astype(np.float64), axis=1).T
+
+
+def _nearest_shape(shapes: Float64, wanted: Experts) -> Experts:
     """Return the measured shape nearest in work per GPU and expert; an exact one if there is."""
-    columns = [rows.column(name) for name in ("hidden", "inter", "experts", "topk", "tp", "ep")]
-    shapes = np.unique(np.stack(columns).astype(np.int64), axis=1).T
-
-    def distance(shape: np.ndarray) -> float:
-        hidden, inter, experts, topk, tp, degree = (float(value) for value in shape)
-        exact = (
-            hidden == wanted.hidden,
-            inter == wanted.inter,
-            experts == wanted.experts,
-            topk == wanted.topk,
-        )
-        return (
-            0.1 * (not all(exact))
-            + abs(log2(hidden / wanted.hidden))
-            + abs(log2(inter / tp / (wanted.inter / wanted.tp)))
-            + abs(log2(experts / degree / (wanted.experts / wanted.ep)))
-            + 0.5 * abs(log2(topk / wanted.topk))
-            + 0.01 * (degree != wanted.ep)
-        )
-
-    hidden, inter, experts, topk, tp, degree = (int(value) for value in min(shapes, key=distance))
-    return Experts(hidden, inter, experts, topk, tp, degree, wanted.dtype)
+    hidden, inter, experts, topk, tp, ep = shapes.T
+    architecture = (wanted.hidden, wanted.inter, wanted.experts, wanted.topk)
+    distance = (
+        0.1 * (shapes[:, :4] != architecture).any(1)
+        + np.abs(np.log2(hidden / wanted.hidden))
+        + np.abs(np.log2(inter / tp / (wanted.inter / wanted.tp)))
+        + np.abs(np.log2(experts / ep / (wanted.experts / wanted.ep)))
+        + 0.5 * np.abs(np.log2(topk / wanted.topk))
+        + 0.01 * (ep != wanted.ep)
+    )
+    nearest = shapes[int(np.argmin(distance))].astype(int).tolist()
+    return Experts(*nearest, dtype=wanted.dtype)
 
 
 def _preferred(rows: ProfileTable) -> ProfileTable:

@@ -22,6 +22,8 @@ class Heads:
     """Keys that a query sees at most; 0 = all."""
     dtype: str
     kv_dtype: str
+    chunked: bool = False
+    """True if the window does not slide but lies on a grid: a query sees its own chunk's past (Llama 4)."""
 
     @property
     def kv_bytes(self) -> float:

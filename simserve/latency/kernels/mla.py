@@ -89,11 +89,21 @@ class MlaDecode:
         products = sum(float(product.cost(tokens).us[0]) for product in self._products)
         return us + products + float(self._indexer_us(batch * new, context))
 
+    def absorbed_many_us(self, new: Float64, context: Float64) -> Float64:
+        """Return `absorbed_us(1, new, context)` for arrays."""
+        attended = self._attended(context)
+        if self._grid is None:
+            us = self._estimate_us(1.0, attended, new)
+        else:
+            us = self._grid.at(self.latent.heads * new, 1.0, attended)
+        products = sum(product.cost(new).us for product in self._products)
+        return us + products + self._indexer_us(new, context)
+
     def _attended(self, context):
         top = self.latent.attention.index_topk
         return np.minimum(context, float(top)) if top else context
 
-    def _indexer_us(self, queries: float, context):
+    def _indexer_us(self, queries, context):
         """Return the estimated time to score all keys where a sparse indexer chooses among them.
 
         DeepSeek-V3.2: 64 heads of 128 at fp8 over one key of 128 bytes per token and sequence.
@@ -103,7 +113,7 @@ class MlaDecode:
         pairs = queries * context
         return self.machine.peaks.analytic_us(2.0 * 64 * 128 * pairs, 128.0 * pairs, "fp8")
 
-    def _estimate_us(self, sequences: float, context, new: int):
+    def _estimate_us(self, sequences: float, context, new):
         return self.machine.peaks.analytic_us(
             *_work(self.latent, self.latent.heads * new, sequences, context), "bf16"
         )
@@ -150,7 +160,8 @@ class MlaPrefill:
         top = self.latent.attention.index_topk
         if not top or lengths[-1] <= top:
             return dense
-        sparse_us = np.array([self.chunk_us(1, int(new), 0)[0] for new in lengths[lengths > top]])
+        longer = lengths[lengths > top]
+        sparse_us = self.decode.absorbed_many_us(longer, (longer + 1) / 2)
         us = np.concatenate([dense.us[lengths <= top], sparse_us])
         return Cost(us, np.where(lengths > top, ANALYTIC, dense.tags).astype(np.uint8))
 
@@ -213,7 +224,8 @@ def _kv_rows(machine: Machine, op: str, latent: Latent):
         return None, ANALYTIC
     shape = (latent.attention.kv_lora_rank, latent.attention.qk_rope_head_dim)
     trust = 0 if shape == MEASURED_LATENT else EXTRAPOLATED
-    rows = table.select(kv_dtype=latent.kv_dtype.replace("fp16", "bf16"))
+    measured = {"fp16": "bf16", "fp8_ds_mla": "fp8"}.get(latent.kv_dtype, latent.kv_dtype)
+    rows = table.select(kv_dtype=measured)
     if not len(rows):
         machine.missing(op, f"MLA with {latent.kv_dtype} KV cache", "kv_dtype", latent.kv_dtype)
         rows, trust = table.select(kv_dtype="bf16"), ANALYTIC

@@ -49,10 +49,19 @@ class PrefillAttention:
         fresh_us = walk.grid.at_one(batch * walk.batch_factor, float(new))
         if not cached:
             return fresh_us / batch, provenance(walk, batch, new)
-        seen = cached_keys_seen(new, cached, self.heads.window)
+        seen = self._cached_keys_seen(new, cached)
         walk_us = walk.waves(batch, new) * self._key_us * seen
         reading_us = self.decode.one_us(batch, seen + new)
         return max(fresh_us + walk_us, reading_us) / batch, max(EXTRAPOLATED, walk.grid.trust)
+
+    def _cached_keys_seen(self, new: int, cached: int) -> float:
+        """Return how many cached keys a new query attends on average."""
+        window = self.heads.window
+        if not self.heads.chunked:
+            return cached_keys_seen(new, cached, window)
+        # Only the queries that still lie in the chunk where the cached tokens end see any of them.
+        within = min(new, -cached % window or window)
+        return within * (cached % window) / new if cached % window else 0.0
 
     def fresh(self, lengths: Float64) -> Cost:
         """Return what `chunk_us` says of single prompts of these lengths without cached tokens,
@@ -73,7 +82,7 @@ class PrefillAttention:
         traits, walk = self.machine.traits, self._walk
         if traits.splits_contexts or walk is None:
             return None
-        seen = np.minimum(context, float(self.heads.window or np.inf))
+        seen = self.decode.attended(context)
         tiles = sequences * self.heads.q_heads
         walk_us = tiles / traits.multiprocessors * self._key_us * (seen + DECODE_KEYS)
         group = self.heads.q_heads / self.heads.kv_heads
@@ -87,7 +96,7 @@ class PrefillAttention:
     def _estimate_us(self, batch: int, new: int, cached: int) -> float:
         window = self.heads.window or new + cached
         own = new * (new + 1) / 2 if new <= window else window * (window + 1) / 2 + (new - window) * window
-        pairs = own + new * cached_keys_seen(new, cached, self.heads.window)
+        pairs = own + new * self._cached_keys_seen(new, cached)
         queries = self.heads.q_heads * self.heads.head_dim
         moved = (min(cached, window) + new) * self.heads.kv_bytes + new * 4.0 * queries
         us = self.machine.peaks.analytic_us(4.0 * queries * pairs * batch, moved * batch, self.heads.dtype)
