@@ -8,7 +8,7 @@ without a key at the front of the list and those with a key at the back; older v
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from typing import Protocol
 
 from simserve.core import Request
@@ -17,6 +17,10 @@ from simserve.kv.pool import blocks_for
 
 _FIRST_COPY = 1 << 62
 """Blocks that hold a copy of a cached content are numbered from here; all others by their key."""
+
+
+_MOST_STALE = 4
+"""Entries of the free list per block, past which it is cleaned."""
 
 
 class Content(Protocol):
@@ -46,10 +50,11 @@ class PrefixCache:
         self._blanks_first = blanks_first
         self._blanks = total
         """Free blocks without content ahead of the queue."""
-        self._queue: OrderedDict[int, None] = OrderedDict()
-        """Free blocks behind them, next to be reused first."""
+        self._queue: deque[tuple[list[int], int]] = deque()
+        """Free blocks behind them, as they were released: (blocks, stamp), the last of the first next to be
+        reused. An entry is stale unless `_holders` says its stamp: the block was taken up since."""
         self._holders: dict[int, int] = {}
-        """Requests that hold each block with content, the free ones included."""
+        """For each block with content: how many requests hold it, or below 0 the stamp of its release."""
         self._copies: dict[int, list[int]] = {}
         """Further blocks by key, oldest first, where a content was computed more than once."""
         self._key_of: dict[int, int] = {}
@@ -57,6 +62,9 @@ class PrefixCache:
         self._held: dict[int, list[int]] = {}
         """Blocks with content of each request, from its first."""
         self._serial = _FIRST_COPY
+        self._stamp = 0
+        self._queued = 0
+        """Entries ever put in the queue since it was last cleaned."""
 
     @property
     def used(self) -> int:
@@ -78,7 +86,7 @@ class PrefixCache:
                     break
                 held_by = holders[copies[key][0]]
             hits += 1
-            idle += not held_by
+            idle += held_by < 0
         return hits, idle
 
     def admit(self, request: Request, hits: int, tokens: int) -> None:
@@ -88,10 +96,11 @@ class PrefixCache:
         if self._copies:
             held = [key if key in holders else self._copies[key][0] for key in held]
         for block in held:
-            if not holders[block]:
-                del self._queue[block]
+            if holders[block] < 0:
+                holders[block] = 1
                 self.free -= 1
-            holders[block] += 1
+            else:
+                holders[block] += 1
         self._held[request.id] = held
         self._cover(request, hits * self.block_size, tokens)
 
@@ -106,11 +115,8 @@ class PrefixCache:
         self.free -= blocks
         blanks = min(blocks, self._blanks)
         self._blanks -= blanks
-        queue, holders = self._queue, self._holders
-        for _ in range(blocks - blanks):
-            block, _ = queue.popitem(last=False)
-            if holders.pop(block, None) is not None and block >= _FIRST_COPY:
-                self._forget_copy(block)
+        if blocks > blanks:
+            self._reuse(blocks - blanks)
 
     def release(self, request: Request, tokens: int) -> None:
         """Give back all blocks of a request whose first `tokens` tokens are computed or scheduled."""
@@ -119,12 +125,16 @@ class PrefixCache:
         self._enter(request, held, tokens // size)
         self._content.forget(request)
         self._free_blanks(blocks_for(tokens, size) - len(held))
-        queue, holders, before = self._queue, self._holders, len(self._queue)
-        for block in reversed(held):
-            left = holders[block] = holders[block] - 1
-            if not left:
-                queue[block] = None
-        self.free += len(queue) - before
+        self._stamp -= 1
+        holders, stamp = self._holders, self._stamp
+        for block in held:
+            held_by = holders[block]
+            if held_by == 1:
+                holders[block] = stamp
+                self.free += 1
+            else:
+                holders[block] = held_by - 1
+        self._append(held, stamp)
 
     # -- parts -----------------------------------------------------------------------------------------
 
@@ -159,9 +169,37 @@ class PrefixCache:
         if self._blanks_first:
             self._blanks += blocks
             return
-        for _ in range(blocks):
-            self._serial += 1
-            self._queue[self._serial] = None
+        if blocks:
+            self._stamp -= 1
+            blanks = range(self._serial + 1, self._serial + 1 + blocks)
+            self._serial += blocks
+            self._holders.update(dict.fromkeys(blanks, self._stamp))
+            self._append(list(blanks), self._stamp)
+
+    def _append(self, released: list[int], stamp: int) -> None:
+        """Put blocks at the end of the free list; drop stale entries when they outnumber the blocks."""
+        self._queue.append((released, stamp))
+        self._queued += len(released)
+        if self._queued > _MOST_STALE * self.total:
+            holders = self._holders
+            fresh = (([b for b in blocks if holders.get(b) == then], then) for blocks, then in self._queue)
+            self._queue = deque(entry for entry in fresh if entry[0])
+            self._queued = sum(len(blocks) for blocks, _ in self._queue)
+
+    def _reuse(self, blocks: int) -> None:
+        """Take free blocks from the head of the queue, and their content out of the cache."""
+        queue, holders = self._queue, self._holders
+        while blocks:
+            released, stamp = queue[0]
+            while released and blocks:
+                block = released.pop()
+                if holders.get(block) == stamp:
+                    del holders[block]
+                    blocks -= 1
+                    if block in self._key_of:
+                        self._forget_copy(block)
+            if not released:
+                queue.popleft()
 
     def _forget_copy(self, block: int) -> None:
         """A copy is reused: its content may still be in other blocks."""
