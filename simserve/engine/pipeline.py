@@ -31,6 +31,9 @@ class _Flight(NamedTuple):
 class PipelineReplica(Replica):
     """Pipeline stages behind one scheduler."""
 
+    _landed_ns = 0
+    """When the last microbatch left the last stage."""
+
     def serve(self) -> Generator[Event, None, None]:
         """Fill the pipeline from the scheduler; when full, or nothing is ready, take the oldest result."""
         env = self.env
@@ -79,10 +82,14 @@ class PipelineReplica(Replica):
         return _Flight(batch, lane, run, start_ns, end_ns)
 
     def _land(self, flight: _Flight) -> int:
-        """Book a microbatch that has left the last stage; return its lane."""
+        """Book a microbatch that has left the last stage; return its lane.
+
+        Its interval begins when the one before it landed, so that the replica's time is counted once.
+        """
+        start_ns = max(flight.start_ns, self._landed_ns)
+        self._landed_ns = flight.end_ns
         if flight.run is None:
-            self.books.step(flight.batch, flight.start_ns, flight.end_ns, flight.lane)
+            self.books.step(flight.batch, start_ns, flight.end_ns, flight.lane)
         else:
-            run = flight.run._replace(start_ns=flight.start_ns)
-            self.books.run(flight.batch, run, flight.end_ns, flight.lane)
+            self.books.run(flight.batch, flight.run._replace(start_ns=start_ns), flight.end_ns, flight.lane)
         return flight.lane
