@@ -113,9 +113,7 @@ class Books:
 
     # -- parts -----------------------------------------------------------------------------------------
 
-    def _close(
-        self, batch: Batch, steps: int, decoded: int, finished: list[Answer], lane_index: int
-    ) -> None:
+    def _close(self, batch: Batch, steps: int, decoded: int, finished: list[Answer], lane_index: int) -> None:
         """Tell the policy, then the world, what ended."""
         if decoded or finished:
             self._barren_steps = 0
@@ -141,6 +139,7 @@ class Books:
             recorder.gap(now_ns - answer.shown_ns, 1, answer.steady)
         else:
             recorder.first_token_ns[row] = now_ns
+            self._cluster.first_token(answer.request)
         self._barren_steps = 0
         answer.shown += 1
         answer.shown_ns = now_ns

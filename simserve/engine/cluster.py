@@ -10,8 +10,9 @@ from simserve.engine.decode_table import DecodeTable
 from simserve.engine.recorder import Recorder
 from simserve.engine.replica import Replica
 from simserve.engine.spec import ReplicaSpec
+from simserve.engine.view import View
 from simserve.latency.base import StepLatency
-from simserve.router.base import Router
+from simserve.router.base import Router, Target
 
 Progress = Callable[[int, int, int], None]
 """Called with (now_ns, requests ended, requests in all)."""
@@ -45,23 +46,36 @@ class Cluster:
         self._output_tokens = trace.output_tokens.tolist()
         self.tables: dict[int, DecodeTable] = {}
         self.replicas = [self._build(spec, rank) for rank, spec in enumerate(specs)]
+        routed = len(specs) > 1
+        self._tell_first_token = getattr(router, "first_token", None) if routed else None
+        self._tell_ended = getattr(router, "ended", None) if routed else None
+        self._views = self._make_views(getattr(router, "refresh_ns", 0)) if routed else []
+        self._targets: Sequence[Target] = self._views or self.replicas
 
     def _build(self, spec: ReplicaSpec, rank: int) -> Replica:
         table = self.tables.setdefault(id(spec.latency), DecodeTable(spec.latency))
         return _replica_class(spec.latency)(self.env, self, spec, rank, table)
+
+    def _make_views(self, refresh_ns: int) -> list[View]:
+        """Let a router with a refresh interval see the replicas as of its last refresh."""
+        if not refresh_ns:
+            return []
+        for replica in self.replicas:
+            replica.view = View(replica, refresh_ns)
+        return [replica.view for replica in self.replicas if replica.view is not None]
 
     def submit(self, request: Request) -> None:
         """A request arrives: route it, then admit or refuse it."""
         now_ns = self.env.now
         recorder = self.recorder
         recorder.arrive(request, now_ns)
-        index = self.router.choose(request, self.replicas, now_ns) if len(self.replicas) > 1 else 0
+        index = self._route(request, now_ns) if len(self.replicas) > 1 else 0
         recorder.replica[request.id] = index
         replica = self.replicas[index]
         room = replica.spec.max_model_len - request.prompt_tokens
         if room < 1 or request.prompt_tokens < 1:
             recorder.refuse(request, _refusal(request, replica.spec), now_ns)
-            self._ended(request.id)
+            self._ended(request)
             return
         length = self._output_tokens[request.id]
         if length > room or length > request.max_tokens:
@@ -69,16 +83,28 @@ class Cluster:
             length = min(room, request.max_tokens)
         replica.enqueue(request, length)
 
+    def first_token(self, request: Request) -> None:
+        """A request's first token was shown."""
+        if self._tell_first_token is not None:
+            self._tell_first_token(request, self.env.now)
+
     def complete(self, request: Request, output_tokens: int) -> None:
         """A request's last token was shown."""
         self.recorder.complete(request, output_tokens, self.env.now)
-        self._ended(request.id)
+        self._ended(request)
 
-    def _ended(self, row: int) -> None:
+    def _route(self, request: Request, now_ns: int) -> int:
+        for view in self._views:
+            view.catch_up(now_ns)
+        return self.router.choose(request, self._targets, now_ns)
+
+    def _ended(self, request: Request) -> None:
+        if self._tell_ended is not None:
+            self._tell_ended(request, self.env.now)
         ended = self.recorder.ended
         if self._progress and not ended % _PROGRESS_EVERY:
             self._progress(self.env.now, ended, self._total)
-        self.on_end(row)
+        self.on_end(request.id)
 
 
 def _refusal(request: Request, spec: ReplicaSpec) -> str:

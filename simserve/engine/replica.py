@@ -18,6 +18,7 @@ from simserve.engine.booking import Books
 from simserve.engine.boundary import Boundary, Clock, WakeUp
 from simserve.engine.decode_table import DecodePage, DecodeTable
 from simserve.engine.spec import ReplicaSpec
+from simserve.engine.view import View
 from simserve.errors import InvariantError
 from simserve.latency.base import PAGE
 
@@ -73,6 +74,10 @@ class Replica:
         self._sleep: Boundary | None = None
         """The boundary slept towards, if an arrival may bring it forward."""
         self._run: Run | None = None
+        self._settle = getattr(spec.policy, "settle", None)
+        self._cached_tokens = getattr(spec.policy, "cached_tokens", None)
+        self.view: View | None = None
+        """What a router with a refresh interval sees; set by the cluster."""
         self.process = env.process(self.serve())
 
     # -- seen by the router ----------------------------------------------------------------------------
@@ -82,16 +87,62 @@ class Replica:
         """Requests given to the replica and not finished."""
         return len(self.books.answers)
 
+    @property
+    def waiting_requests(self) -> int:
+        """Requests in the scheduler's queue."""
+        return self.policy.waiting
+
+    @property
+    def running_requests(self) -> int:
+        """Requests that hold KV."""
+        return self.policy.running
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per KV block."""
+        return self.spec.block_size
+
     def outstanding_tokens(self, now_ns: int) -> int:
         """Return prompt tokens and tokens shown by now, of all outstanding requests."""
+        return self.tokens_at(now_ns, self.front.passed(now_ns, self.rank))
+
+    def kv_use(self, now_ns: int) -> float:
+        """Return the share of KV blocks that requests hold now."""
+        return self.kv_use_at(now_ns, self.front.passed(now_ns, self.rank))
+
+    def cached_tokens(self, request: Request, now_ns: int) -> int:
+        """Return the tokens at the start of the request's prompt that the prefix cache holds now."""
+        if self._cached_tokens is None:
+            return 0
+        self._observe(now_ns, self.front.passed(now_ns, self.rank))
+        return self._cached_tokens(request)
+
+    def tokens_at(self, time_ns: int, passed: bool) -> int:
+        """Return the outstanding tokens at a time since the last change here.
+
+        A step that ends just then counts only if `passed`; the same holds below.
+        """
         tokens = self.books.known_tokens
         if self._run is not None:
-            passed = self.front.passed(now_ns, self.rank)
-            tokens += self.books.lanes[0].live * self._run.steps_done(now_ns, passed)
+            tokens += self.books.lanes[0].live * self._run.steps_done(time_ns, passed)
         return tokens
+
+    def kv_use_at(self, time_ns: int, passed: bool) -> float:
+        """Return the share of KV blocks that requests hold at a time since the last change here."""
+        self._observe(time_ns, passed)
+        return self.policy.kv_used_blocks / self.spec.kv_blocks
+
+    def _observe(self, time_ns: int, passed: bool) -> None:
+        """Let the policy's memory be that of the step in flight, although a run is booked at its end."""
+        if self._run is not None and self._settle is not None:
+            steps = self._run.steps_begun(time_ns, passed)
+            if steps > 1:
+                self._settle(steps)
 
     def enqueue(self, request: Request, length: int) -> None:
         """Take in a request whose answer has `length` tokens; interrupt a run that it might change."""
+        if self.view is not None:
+            self.view.catch_up(self.env.now)
         self.books.open(request, length)
         self.policy.add(request)
         if self._idle is not None:
@@ -126,12 +177,15 @@ class Replica:
                 if run.steps > 1 and not decision.sealed:
                     self._sleep = boundary
                 yield boundary
+                now_ns = self.woke()
                 run, self._run, self._sleep = self._run, None, None
-                books.run(decision, run, self.woke())
+                books.run(decision, run, now_ns)
 
     def woke(self) -> int:
         """Count a wake-up, mark this instant's boundary as reached, and return the time."""
         now_ns = self.env.now
+        if self.view is not None:
+            self.view.catch_up(now_ns)
         self.books.meter.wakeups += 1
         self.front.reach(now_ns, self.rank)
         return now_ns

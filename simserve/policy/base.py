@@ -56,4 +56,20 @@ class Policy(Protocol):
         ...
 
 
+class Observable(Protocol):
+    """What a policy also offers if routers may look into it while a run of steps is in flight (optional)."""
+
+    def settle(self, steps: int) -> None:
+        """Let `kv_used_blocks` and `cached_tokens` be true for the time when `steps` steps have begun.
+
+        Called with a growing number between `next_batch` and `update` of a run; what follows must not change.
+        Not needed where a run takes no memory.
+        """
+        ...
+
+    def cached_tokens(self, request: Request) -> int:
+        """Return the tokens at the start of a request's prompt that the prefix cache holds; change nothing."""
+        ...
+
+
 POLICIES: Registry[type] = Registry("policy", "simserve.policy")

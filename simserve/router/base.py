@@ -1,14 +1,19 @@
-"""The contract of a router: which replica gets an arriving request."""
+"""The contract of a router: which replica gets an arriving request, and what a router may know.
+
+A router sees replicas as of its last refresh (`refresh_ms`; 0: as of this instant). What it has sent itself,
+and what came back, it knows at once: `first_token` and `ended` tell it, if it has methods of these names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from simserve.core import Request
 from simserve.registry import Registry
+from simserve.units import ms_to_ns
 
 
 class RouterParams(BaseModel):
@@ -17,24 +22,74 @@ class RouterParams(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class StateParams(RouterParams):
+    """Settings of a router that reads the state of replicas."""
+
+    refresh_ms: float = Field(
+        default=0.0,
+        ge=0,
+        le=3_600_000,
+        allow_inf_nan=False,
+        description="Replica state is seen as of the last multiple of this time; 0: as of now.",
+    )
+
+    @property
+    def refresh_ns(self) -> int:
+        """The interval in ns; 0 means exact."""
+        return ms_to_ns(self.refresh_ms)
+
+
 class Target(Protocol):
-    """What a router may see of a replica."""
+    """What a router may see of a replica: state as of the last refresh, but for the prefix cache."""
 
     @property
     def outstanding_requests(self) -> int:
         """Requests given to the replica and not finished."""
         ...
 
+    @property
+    def waiting_requests(self) -> int:
+        """Requests in the scheduler's queue."""
+        ...
+
+    @property
+    def running_requests(self) -> int:
+        """Requests that hold KV."""
+        ...
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per KV block."""
+        ...
+
     def outstanding_tokens(self, now_ns: int) -> int:
         """Prompt and output tokens, as far as known now, of the outstanding requests."""
         ...
 
+    def kv_use(self, now_ns: int) -> float:
+        """Share of the KV blocks that requests hold, 0 to 1."""
+        ...
+
+    def cached_tokens(self, request: Request, now_ns: int) -> int:
+        """Tokens at the start of the request's prompt that the prefix cache holds now.
+
+        Never stale: engines publish what enters and leaves their cache as it happens (KV events).
+        """
+        ...
+
 
 class Router(Protocol):
-    """Chooses a replica for each arrival; must be deterministic given its seed."""
+    """Chooses a replica for each arrival; must be deterministic given its seed.
+
+    Built as `Class(params, seed=...)`. A constructor may also ask, by these names, for `content` (keys of
+    prompt blocks, or None if the trace does not say), `block_size` (tokens per such block) and `sessions`
+    (the session of each request by its id, or None). Optional members: `refresh_ns` (see `StateParams`),
+    `first_token(request, now_ns)`, `ended(request, now_ns)` (finished or refused), and `assumptions`
+    (strings for the report).
+    """
 
     def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:
-        """Return the index of the target that gets `request`."""
+        """Return the index of the target that gets `request`; always the same targets in the same order."""
         ...
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from simserve.core import Request
-from simserve.router.base import ROUTERS, RouterParams, Target
+from simserve.router.base import ROUTERS, RouterParams, StateParams, Target
 
 
 @ROUTERS.register("random")
@@ -28,10 +28,11 @@ class RandomRouter:
 class PowerOfTwoRouter:
     """Of two replicas drawn at random, the one with fewer outstanding requests (ties: the first drawn)."""
 
-    Params = RouterParams
+    Params = StateParams
 
-    def __init__(self, params: RouterParams, *, seed: int) -> None:
+    def __init__(self, params: StateParams, *, seed: int) -> None:
         """`seed` fixes the sequence of draws."""
+        self.refresh_ns = params.refresh_ns
         self._random = random.Random(seed)
 
     def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:

@@ -37,6 +37,10 @@ class WatchedPolicy:
         self._now_ns = 0
         self._open: dict[int, tuple[Batch, Decision]] = {}
 
+    def __getattr__(self, name: str) -> Any:
+        """Offer to routers what the policy offers (see `policy.base.Observable`)."""
+        return getattr(self.policy, name)
+
     @property
     def running(self) -> int:
         return self.policy.running

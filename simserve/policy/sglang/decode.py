@@ -14,6 +14,7 @@ class Decode:
     def __init__(self, state: State, refresh: Refresh) -> None:
         self._state = state
         self._refresh = refresh
+        self._taken_ahead = 0
 
     def attempt(self, step: Step) -> Batch | None:
         """Decide a decode step, or return None if nobody runs."""
@@ -51,10 +52,17 @@ class Decode:
     def repeat(self, steps: int) -> None:
         """Launch the decode step decided last for `steps` more times."""
         state = self._state
-        state.take(state.batch.decode_need(steps))
+        state.take(state.batch.decode_need(steps) - self._taken_ahead)
+        self._taken_ahead = 0
         state.batch.launch(steps)
         state.ratio.decay(steps)
         self._refresh.skip(steps)
+
+    def settle(self, steps: int) -> None:
+        """Take the memory of `steps` more launches now, instead of in `repeat`."""
+        ahead = self._state.batch.decode_need(steps)
+        self._state.take(ahead - self._taken_ahead)
+        self._taken_ahead = ahead
 
     def _repeats(self) -> int:
         """Return for how many steps the decode step just launched would be decided.

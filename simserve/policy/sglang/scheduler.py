@@ -114,6 +114,14 @@ class SglangPolicy:
             self._results.book(Outcome(step, steps - 1, set()))
         self.state.unbooked = Outcome(step, 1, done)
 
+    def settle(self, steps: int) -> None:
+        """Take the memory of the first `steps` steps of the run in flight now, instead of in `update`."""
+        self._decode.settle(steps - 1)
+
+    def cached_tokens(self, request: Request) -> int:
+        """Return the tokens at the start of the request's prompt that are cached now; changes nothing."""
+        return self.state.pool.peek(self._content.prompt(request), request.prompt_tokens - 1)
+
     # -- parts -----------------------------------------------------------------------------------------
 
     def _decide(self) -> Batch | None:
