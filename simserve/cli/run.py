@@ -12,8 +12,9 @@ import typer
 from simserve.errors import ScenarioError
 
 if TYPE_CHECKING:
+    from simserve.cli.progress import ProgressLine
     from simserve.metrics import Summary
-    from simserve.scenario import Scenario
+    from simserve.scenario import Deployment, Scenario
 
 
 def run(
@@ -42,39 +43,59 @@ def run(
     """
     from simserve.cli.progress import shown_progress
     from simserve.cli.verdict import warnings_of
-    from simserve.metrics import write_results
-    from simserve.metrics.store import canonical_json, check_target
-    from simserve.report import write_report
-    from simserve.scenario import build, load_scenario
+    from simserve.metrics.folder import check_target
+    from simserve.scenario import build_all, load_scenario
 
     loaded = load_scenario(file, overrides)
     folder = out or Path("reports") / slug(loaded.scenario.name)
     check_target(folder, force)
     _check_parent(folder)
     if fail_on_slo:
-        _require_slo(loaded.scenario, file)
+        for one in (loaded, *loaded.variants.values()):
+            _require_slo(one.scenario, file)
     with shown_progress(quiet) as progress:
-        deployment = build(loaded)
-        result = deployment.simulate(progress)
-    summary = deployment.summarize(result)
-    manifest = deployment.manifest(_command(file, overrides))
-    write_results(
-        folder, result, summary, deployment.resolved_yaml(), manifest, slo=deployment.slo, force=force
-    )
-    page = write_report(folder)
-    if as_json:
-        print(canonical_json(summary.to_dict()), end="")
-    elif quiet:
-        print(page)
-    else:
-        _print_table(loaded.scenario, summary, page)
-    for warning in summary.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    problems = warnings_of(summary, loaded.scenario.slo if fail_on_slo else None)
+        deployments = build_all(loaded)
+        page, summaries = _simulate_all(deployments, folder, force, _command(file, overrides), progress)
+    _print_results(deployments, summaries, page, as_json, quiet)
+    problems = []
+    for name, summary in summaries.items():
+        prefix = f"{name}: " if len(summaries) > 1 else ""
+        for warning in summary.warnings:
+            typer.echo(f"warning: {prefix}{warning}", err=True)
+        slo = deployments[name].loaded.scenario.slo if fail_on_slo else None
+        problems += [prefix + line for line in warnings_of(summary, slo)]
     for problem in problems:
         typer.echo(problem, err=True)
     if problems:
         raise typer.Exit(3)
+
+
+def _simulate_all(
+    deployments: dict[str, Deployment], folder: Path, force: bool, command: str, progress: ProgressLine | None
+) -> tuple[Path, dict[str, Summary]]:
+    """Simulate all deployments, the base first, and write the result folder, whole or not at all."""
+    from simserve.metrics.comparison import write_comparison
+    from simserve.metrics.folder import VARIANTS, staged
+    from simserve.metrics.store import write_run
+    from simserve.report import write_report
+
+    base, *variants = deployments
+    summaries = {}
+    with staged(folder, force) as staging:
+        for name, deployment in deployments.items():
+            into = staging if name == base else staging / VARIANTS / name
+            into.mkdir(parents=True, exist_ok=True)
+            if progress:
+                progress.begin(name if variants else "")
+            result = deployment.simulate(progress)
+            summaries[name] = deployment.summarize(result)
+            others = {one: deployments[one] for one in variants} if name == base else None
+            scenario_yaml, manifest = deployment.resolved_yaml(others), deployment.manifest(command)
+            write_run(into, result, summaries[name], scenario_yaml, manifest, deployment.slo)
+        if variants:
+            write_comparison(staging, base, variants)
+        write_report(staging)
+    return folder / "report.html", summaries
 
 
 def slug(name: str) -> str:
@@ -103,11 +124,26 @@ def _require_slo(scenario: Scenario, file: str) -> None:
         )
 
 
-def _print_table(scenario: Scenario, summary: Summary, page: Path) -> None:
+def _print_results(
+    deployments: dict[str, Deployment], summaries: dict[str, Summary], page: Path, as_json: bool, quiet: bool
+) -> None:
     from rich.console import Console
 
+    from simserve.cli.comparison_table import comparison_table
     from simserve.cli.summary_table import summary_table
+    from simserve.metrics.store import canonical_json
 
+    if as_json:
+        found = {name: summary.to_dict() for name, summary in summaries.items()}
+        print(canonical_json(found if len(found) > 1 else next(iter(found.values()))), end="")
+        return
+    if quiet:
+        print(page)
+        return
+    scenario = next(iter(deployments.values())).loaded.scenario
     console = Console(highlight=False)
-    console.print(summary_table(scenario, summary))
+    if len(summaries) > 1:
+        console.print(comparison_table(scenario.name, summaries))
+    else:
+        console.print(summary_table(scenario, summaries[scenario.base_name]))
     console.print(f"Report: {page}", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,21 +70,37 @@ class Deployment:
         """Return what the run was made of (no machine paths, no time stamps); `command` remakes it."""
         return manifest(self, command)
 
-    def resolved_yaml(self) -> str:
-        """Return the scenario with every option filled in; running it again gives the same result."""
-        return resolved_yaml(self)
+    def resolved_yaml(self, variants: Mapping[str, Deployment] | None = None) -> str:
+        """Return the scenario with every option filled in; running it again gives the same result.
+
+        It has no variants but those that are given.
+        """
+        return resolved_yaml(self, variants)
 
 
-def build(source: LoadedScenario | Scenario) -> Deployment:
-    """Wire a scenario; raises `UserError` with place and value for everything that does not fit together."""
+def build(source: LoadedScenario | Scenario, trace: Trace | None = None) -> Deployment:
+    """Wire a scenario; raises `UserError` with place and value for everything that does not fit together.
+
+    `trace` is the scenario's workload where somebody has built it already. Variants are left alone.
+    """
     it = source if isinstance(source, LoadedScenario) else loaded(source)
     build_router(it)
-    trace = build_trace(it)
+    trace = trace or build_trace(it)
     model = _model(it)
     profiles = ProfileStore([it.file(name, ("profiles", i)) for i, name in enumerate(it.scenario.profiles)])
     compiled: dict[Any, Any] = {}
     pools = tuple(build_pool(it, i, model, profiles, compiled) for i in range(len(it.scenario.pools)))
     return Deployment(it, trace, model, pools, profiles)
+
+
+def build_all(source: LoadedScenario | Scenario) -> dict[str, Deployment]:
+    """Wire a scenario and its variants, by name, the scenario first; an equal workload is built once."""
+    it = source if isinstance(source, LoadedScenario) else loaded(source)
+    base = build(it)
+    return {it.scenario.base_name: base} | {
+        name: build(one, base.trace if one.scenario.workload == it.scenario.workload else None)
+        for name, one in it.variants.items()
+    }
 
 
 def run_scenario(scenario: Scenario, progress: Progress | None = None) -> Result:

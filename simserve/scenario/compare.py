@@ -94,10 +94,8 @@ def _paths(node: Any, path: KeyPath = ()) -> list[KeyPath]:
 def _holds(node: Any, path: KeyPath) -> bool:
     """Return True if the change itself has something at `path`."""
     for part in path:
-        if isinstance(node, dict) and part in node:
+        try:
             node = node[part]
-        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
-            node = node[part]
-        else:
+        except (KeyError, IndexError, TypeError):
             return False
     return True

@@ -63,8 +63,9 @@ def _unknown_lines(
             lines += [_unknown_line(document, path, allowed) for path in children]
             continue
         names = ", ".join(repr(path[-1]) for path in children[:3])
+        where = f"{document.place(children[0])}: {document.name(parent)}"
         lines.append(
-            f"{document.place(children[0])}: {document.name(parent)}: {len(children):,} unknown keys: {names} ..."
+            f"{where}: {len(children):,} unknown keys: {names} ..."
             f"{nearest(str(children[0][-1]), allowed)}; allowed: {', '.join(allowed)}"
         )
     return lines

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from simserve.errors import ScenarioError, UserError, nearest
 from simserve.paths import data_dir
-from simserve.scenario.document import Document, KeyPath, override, read_document
 from simserve.scenario.compare import variant_documents
+from simserve.scenario.document import Document, KeyPath, override, read_document
 from simserve.scenario.explain import explain
 from simserve.scenario.files import find
 from simserve.scenario.spec import Scenario

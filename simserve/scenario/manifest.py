@@ -5,6 +5,7 @@ Holds no machine path and no time stamp, so that the same inputs give the same b
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from simserve import __version__
@@ -25,10 +26,13 @@ def manifest(deployment: Deployment, command: str) -> dict[str, Any]:
         "scenario_name": scenario.name,
         "seed": scenario.seed,
         "trace": _trace(deployment.trace),
+        "workload": scenario.workload.model_dump(
+            mode="json", exclude_none=True, exclude={"trace", "format", "trace_options"}
+        ),
         "model": {"name": deployment.model.name, "source": deployment.model.source},
         "pools": [_pool(pool) for pool in deployment.pools],
         "router": router_words(scenario.router),
-        "profiles": {f"{name}.parquet": sha256 for name, sha256 in deployment.profiles.hashes().items()},
+        "profiles": {f"{name}.parquet": digest for name, digest in deployment.profiles.hashes().items()},
         "assumptions": assumptions(deployment),
         "slo": scenario.slo.limits() if scenario.slo else None,
         "fast_forward": scenario.fast_forward,
@@ -58,7 +62,14 @@ def _trace(trace: Trace) -> dict[str, Any]:
         "assumptions": list(origin.assumptions),
         "changes": list(origin.changes),
         "requests": len(trace),
+        "requests_sha256": _requests_sha256(trace),
     }
+
+
+def _requests_sha256(trace: Trace) -> str:
+    """Return a hash of what is asked for, in order: runs with equal hashes can be compared by request."""
+    columns = (trace.prompt_tokens, trace.output_tokens)
+    return sha256(b"".join(column.astype("<i8").tobytes() for column in columns)).hexdigest()
 
 
 def _pool(pool: BuiltPool) -> dict[str, Any]:
@@ -79,6 +90,9 @@ def _pool(pool: BuiltPool) -> dict[str, Any]:
         "gpu_memory_utilization": pool.engine.gpu_memory_utilization,
         "ledger": [{"name": row.name, "bytes": row.bytes, "basis": row.basis} for row in pool.ledger.lines],
         "kv_blocks": pool.kv_blocks,
+        "kv_bytes_per_token": pool.kv_bytes_per_token,
+        "kv_bytes_per_token_per_gpu": pool.kv_bytes_per_token_per_gpu,
+        "decode_flop_per_kv_byte": pool.decode_flop_per_kv_byte,
         "block_size": pool.engine.block_size,
         "max_model_len": pool.limit.tokens,
         "limit_reason": pool.limit.reason,

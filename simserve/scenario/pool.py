@@ -14,7 +14,7 @@ from simserve.latency.roofline import peaks_of
 from simserve.model import ModelSpec, Parallelism
 from simserve.model.attention import flops_per_pair
 from simserve.model.dtypes import kv_cache_dtype, weight_format
-from simserve.model.kv import kv_bytes_per_token_per_rank
+from simserve.model.kv import kv_bytes_per_token, kv_bytes_per_token_per_rank
 from simserve.model.memory import MemoryLedger, memory_ledger
 from simserve.model.memory_rules import memory_rules
 from simserve.model.params import flops_per_token
@@ -36,6 +36,7 @@ class BuiltPool:
     """Equal replicas: what they share, and how to make one."""
 
     spec: PoolSpec
+    model: ModelSpec
     gpu: GpuSpec
     engine: ResolvedEngine
     ledger: MemoryLedger
@@ -49,6 +50,26 @@ class BuiltPool:
     def kv_blocks(self) -> int:
         """Usable KV blocks of one replica."""
         return self.ledger.kv_blocks
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """KV bytes of one token in all layers, before it is split over GPUs (or copied to them)."""
+        return kv_bytes_per_token(self.model, self.spec.kv_dtype)
+
+    @property
+    def kv_bytes_per_token_per_gpu(self) -> int:
+        """KV bytes of one token on one GPU; with pipeline stages, on the one that keeps most."""
+        parallel = Parallelism(tp=self.spec.tp, pp=self.spec.pp)
+        return kv_bytes_per_token_per_rank(self.model, parallel, self.spec.kv_dtype)
+
+    @property
+    def decode_flop_per_kv_byte(self) -> float | None:
+        """Attention FLOPs of one decoding query per byte of cache that a GPU reads; None without a cache.
+
+        Latent attention in its absorbed form. Heads are split over tp, latents are copied to every rank.
+        """
+        per_rank = kv_bytes_per_token_per_rank(self.model, Parallelism(tp=self.spec.tp), self.spec.kv_dtype)
+        return flops_per_pair(self.model, "absorbed") / self.spec.tp / per_rank if per_rank else None
 
     def replicas(self, trace: Trace) -> list[ReplicaSpec]:
         """Return the replicas, each with a fresh policy; they share step latency and content."""
@@ -101,7 +122,7 @@ def build_pool(
         limit = _limit(spec, model, ledger)
         latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled)
     facts = _facts(model, gpu, parallel, spec)
-    return BuiltPool(spec, gpu, engine, ledger, limit, latency, facts, _assumptions(engine, latency))
+    return BuiltPool(spec, model, gpu, engine, ledger, limit, latency, facts, _assumptions(engine, latency))
 
 
 def _check_supported(spec: PoolSpec) -> None:

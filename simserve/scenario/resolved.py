@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
 
 from simserve import __version__
+from simserve.scenario.compare import FIXED, difference
 from simserve.scenario.files import portable
 from simserve.scenario.pool import BuiltPool
 
@@ -15,8 +17,11 @@ if TYPE_CHECKING:
     from simserve.scenario.build import Deployment
 
 
-def resolved_yaml(deployment: Deployment) -> str:
-    """Return the resolved scenario of a deployment, with the defaults of its engine version."""
+def resolved_yaml(deployment: Deployment, variants: Mapping[str, Deployment] | None = None) -> str:
+    """Return the resolved scenario of a deployment, with the defaults of its engine version.
+
+    With `variants`, what each of them changes in it, so that running the text gives all of them again.
+    """
     yaml = YAML()
     yaml.width = 110
     yaml.indent(mapping=2, sequence=4, offset=2)
@@ -27,14 +32,27 @@ def resolved_yaml(deployment: Deployment) -> str:
     text.write(
         "# beside this file, then in the folder where simserve is started, then in the data that ships.\n"
     )
-    yaml.dump(_resolved(deployment), text)
+    plain = _resolved(deployment)
+    if variants:
+        plain["base_name"] = deployment.loaded.scenario.base_name
+        plain["compare"] = {name: _change(plain, one) for name, one in variants.items()}
+    yaml.dump(plain, text)
     return text.getvalue()
+
+
+def _change(base: dict[str, Any], variant: Deployment) -> dict[str, Any]:
+    """Return what a variant changes in the resolved scenario."""
+    return difference(
+        *({k: v for k, v in one.items() if k not in FIXED} for one in (base, _resolved(variant)))
+    )
 
 
 def _resolved(deployment: Deployment) -> dict[str, Any]:
     folder = deployment.loaded.folder
     scenario = deployment.loaded.scenario
     plain = scenario.as_mapping()
+    plain.pop("compare", None)
+    plain.pop("base_name", None)
     plain["model"] = portable(scenario.model, folder)
     plain["workload"] = _workload(deployment, plain["workload"])
     for plain_pool, pool in zip(plain["pools"], deployment.pools, strict=True):

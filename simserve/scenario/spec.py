@@ -208,8 +208,8 @@ class Scenario(_Part):
     fast_forward: bool = Field(True, description="False steps through every iteration (slow, same result).")
     compare: dict[VariantName, dict[str, Any]] = Field(
         default_factory=dict,
-        description="Variants to run on the same workload, by name: what each changes. Mappings merge with the "
-        "scenario's (null takes a key away), lists and single values replace; an engine or router that is "
+        description="Variants to run beside the scenario, by name: what each changes. Mappings merge with "
+        "the scenario's (null takes a key away), lists and values replace; an engine or router that is "
         "named starts from its own defaults.",
     )
     base_name: VariantName = Field("base", description="Name of the scenario itself beside its variants.")

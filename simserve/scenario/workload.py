@@ -26,9 +26,7 @@ def build_trace(loaded: LoadedScenario) -> Trace:
     """Return the workload of a scenario; raises `ScenarioError` or `TraceError` with the place."""
     trace = _limit_outputs(loaded, _transformed(loaded, _source(loaded)))
     if not len(trace):
-        raise ScenarioError(
-            f"{loaded.document.where(('workload',))}: no request is left to simulate"
-        )
+        raise ScenarioError(f"{loaded.document.where(('workload',))}: no request is left to simulate")
     return trace
 
 

@@ -1,0 +1,92 @@
+"""What differs between two runs as their manifests describe them, so that a report can say what was changed.
+
+Settings are compared, not effects: how many KV blocks fit is a result. Settings of an engine are left out
+where the engine itself differs, because its defaults go with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+_POOL_FIELDS = (
+    "engine",
+    "gpu_name",
+    "replicas",
+    "tp",
+    "pp",
+    "dp",
+    "ep",
+    "weights_dtype",
+    "kv_dtype",
+    "gpu_memory_utilization",
+    "price_per_gpu_hour",
+)
+_ASKED = "max_model_len of the scenario"
+"""Beginning of `limit_reason` where the scenario, not the memory, limits the longest sequence."""
+
+Facts = dict[tuple[str, str], Any]
+"""(name of the setting, pool or empty) to its value."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One setting that differs; None stands for 'not set'."""
+
+    name: str
+    pool: str
+    """Name of the base's pool, where it has several; else empty."""
+    base: Any
+    variant: Any
+
+
+def changes(base: dict[str, Any], variant: dict[str, Any]) -> list[Change]:
+    """Return the settings that differ between two manifests, most important first."""
+    old, new = _facts(base), _facts(variant)
+    pools, others = base.get("pools") or [], variant.get("pools") or []
+    if len(pools) == len(others):
+        for mine, its in zip(pools, others, strict=True):
+            pool = mine["name"] if len(pools) > 1 else ""
+            old |= _pool_facts(mine, pool, mine.get("engine") == its.get("engine"))
+            new |= _pool_facts(its, pool, mine.get("engine") == its.get("engine"))
+    else:
+        old["pools", ""], new["pools", ""] = (" + ".join(map(_words, some)) for some in (pools, others))
+    keys = list(dict.fromkeys([*old, *new]))
+    return [Change(*key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
+
+
+def _facts(manifest: dict[str, Any]) -> Facts:
+    model, trace = manifest.get("model") or {}, manifest.get("trace") or {}
+    facts: Facts = {
+        ("model", ""): model.get("name"),
+        ("router", ""): manifest.get("router"),
+        ("trace", ""): trace.get("name"),
+    }
+    facts |= {(name, ""): value for name, value in _flat(manifest.get("workload") or {})}
+    facts |= {(f"slo.{name}", ""): value for name, value in (manifest.get("slo") or {}).items()}
+    return facts
+
+
+def _pool_facts(pool: dict[str, Any], name: str, same_engine: bool) -> Facts:
+    facts: Facts = {(field, name): pool.get(field) for field in _POOL_FIELDS}
+    if str(pool.get("limit_reason")).startswith(_ASKED):
+        facts["max_model_len", name] = pool.get("max_model_len")
+    if same_engine:
+        facts |= {(key, name): value for key, value in (pool.get("engine_options") or {}).items()}
+    return facts
+
+
+def _words(pool: dict[str, Any]) -> str:
+    gpus = pool["replicas"] * pool["tp"] * pool["pp"] * pool.get("dp", 1)
+    layout = "".join(
+        f", {key.upper()} {pool[key]}" for key in ("tp", "pp", "dp", "ep") if pool.get(key, 1) > 1
+    )
+    return f"{gpus} × {pool['gpu_name']} ({pool['engine']}{layout})"
+
+
+def _flat(tree: dict[str, Any], above: str = "") -> list[tuple[str, Any]]:
+    found = []
+    for key, value in tree.items():
+        name = f"{above}.{key}" if above else key
+        found += _flat(value, name) if isinstance(value, dict) else [(name, value)]
+    return found

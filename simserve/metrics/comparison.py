@@ -1,0 +1,105 @@
+"""A run and its variants, side by side: what compare.json holds, made from the stored runs alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from simserve.errors import ScenarioError
+from simserve.metrics.changes import changes
+from simserve.metrics.folder import COMPARISON, VARIANTS
+from simserve.metrics.measures import MEASURES, figures_of, value_at
+from simserve.metrics.paired import paired
+from simserve.metrics.store import StoredRun, canonical_json, read_results
+
+SCHEMA = 1
+"""Version of compare.json; grows when a key changes its meaning or goes away."""
+
+
+@dataclass(frozen=True)
+class StoredComparison:
+    """The stored runs by name, the base first, and what compare.json says about them."""
+
+    runs: dict[str, StoredRun]
+    table: dict[str, Any]
+
+
+def write_comparison(folder: Path, base: str, variants: list[str]) -> None:
+    """Write compare.json into `folder`, which holds the base and `variants/<name>/` of each variant."""
+    runs = _read_runs(folder, base, variants)
+    (folder / COMPARISON).write_bytes(canonical_json(compare(runs)).encode())
+
+
+def read_comparison(folder: Path) -> StoredComparison | None:
+    """Return the comparison kept in `folder`, or None if it holds a single run."""
+    path = Path(folder) / COMPARISON
+    if not path.is_file():
+        return None
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ScenarioError(f"{path}: not valid JSON: {error}") from error
+    return StoredComparison(_read_runs(Path(folder), table["base"], table["variants"]), table)
+
+
+def compare(runs: dict[str, StoredRun]) -> dict[str, Any]:
+    """Return the comparison of stored runs; the first is the base."""
+    base, *variants = runs
+    figures = {name: figures_of(run.summary, run.manifest) for name, run in runs.items()}
+    rows = [{**measure._asdict(), **_row(figures, base, measure.key)} for measure in MEASURES]
+    return {
+        "schema": SCHEMA,
+        "base": base,
+        "variants": variants,
+        "changes": {
+            name: [asdict(change) for change in changes(runs[base].manifest, runs[name].manifest)]
+            for name in variants
+        },
+        "measures": [row for row in rows if any(row["values"].values())],
+        "paired": {name: _paired(runs[base], runs[name]) for name in variants},
+        "verdicts": {name: _verdict(run.summary) for name, run in runs.items()},
+    }
+
+
+def same_requests(one: StoredRun, other: StoredRun) -> bool:
+    """Return True if both runs were given requests of the same lengths in the same order."""
+    hashes = [(run.manifest.get("trace") or {}).get("requests_sha256") for run in (one, other)]
+    return hashes[0] is not None and hashes[0] == hashes[1]
+
+
+def _read_runs(folder: Path, base: str, variants: list[str]) -> dict[str, StoredRun]:
+    runs = {base: read_results(folder)}
+    return runs | {name: read_results(folder / VARIANTS / name) for name in variants}
+
+
+def _row(figures: dict[str, dict[str, Any]], base: str, key: str) -> dict[str, Any]:
+    values = {name: value_at(one, key) for name, one in figures.items()}
+    reference = values[base]
+    return {
+        "values": values,
+        "differences": {
+            name: _difference(reference, value) for name, value in values.items() if name != base
+        },
+    }
+
+
+def _difference(base: float | None, value: float | None) -> dict[str, float | None] | None:
+    if base is None or value is None:
+        return None
+    return {"absolute": value - base, "relative": (value - base) / base if base else None}
+
+
+def _paired(base: StoredRun, variant: StoredRun) -> dict[str, Any] | None:
+    """Return the differences request by request; None where the requests are not the same."""
+    return paired(base.requests, variant.requests) if same_requests(base, variant) else None
+
+
+def _verdict(summary: dict[str, Any]) -> dict[str, Any]:
+    counts = summary["counts"]
+    return {
+        "requests": counts["requests"],
+        "completed": counts["completed"],
+        "stability": summary["stability"]["verdict"],
+    }
