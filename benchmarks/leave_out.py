@@ -10,7 +10,7 @@ python benchmarks/leave_out.py [h100_sxm ...]
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -131,9 +131,9 @@ def _errors(grid: Grid, held_out: np.ndarray) -> Float64:
     return np.abs(predicted / latency_us[held_out] - 1)
 
 
-def rows(gpu: str) -> Iterator[tuple[str, str, Float64, Float64, Float64]]:
+def rows(gpu: str, most_expert_shapes: int) -> Iterator[tuple[str, str, Float64, Float64, Float64]]:
     """Yield (GPU, operation, random errors, line errors, top-quarter errors)."""
-    for name, grids in sorted(grids_of(gpu).items()):
+    for name, grids in sorted(grids_of(gpu, most_expert_shapes).items()):
         parts = [(random_errors(g), line_errors(g), top_errors(g)) for g in grids]
         random, lines, top = (np.concatenate(part) for part in zip(*parts, strict=True))
         yield gpu, name, random, lines, top
@@ -147,10 +147,14 @@ def _figures(errors: Float64) -> str:
 
 def main() -> None:
     """Print one table row per operation and GPU."""
+    parser = argparse.ArgumentParser(description="Hold-out errors of the predictor.")
+    parser.add_argument("--expert-shapes", type=int, default=10_000)
+    parser.add_argument("gpus", nargs="*", default=["h100_sxm"])
+    options = parser.parse_args()
     print("| GPU | operation | points | random | p95 | lines | p95 | within 1.3x | top | p95 |")
     print("|---|---|---|---|---|---|---|---|---|---|")
-    for gpu in sys.argv[1:] or ["h100_sxm"]:
-        for _, name, random, lines, top in rows(gpu):
+    for gpu in options.gpus:
+        for _, name, random, lines, top in rows(gpu, options.expert_shapes):
             inside = f"{(lines <= 0.3).mean():.1%}" if len(lines) else "-"
             print(f"| {gpu} | {name} | {len(random)} | {_figures(random)} | {_figures(lines)} "
                   f"| {inside} | {_figures(top)} |", flush=True)  # fmt: skip

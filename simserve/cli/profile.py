@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from simserve.latency import OpTime
     from simserve.latency.profile_file import ProfileTable
 
 app = typer.Typer(
@@ -52,6 +53,62 @@ def show(
         _print(gpu, rows)
 
 
+@app.command()
+def step(
+    model: Annotated[
+        str, typer.Argument(help="A preset, a Hugging Face name, or the path of a config.json.")
+    ],
+    gpu: Annotated[str, typer.Argument(help="GPU, as in a scenario.")],
+    decodes: Annotated[int, typer.Option(help="Sequences that compute one token each.")] = 0,
+    context: Annotated[int, typer.Option(help="Their mean context.")] = 1024,
+    prefill: Annotated[int, typer.Option(help="New tokens of one prompt chunk.")] = 0,
+    cached: Annotated[int, typer.Option(help="Tokens of that prompt that are cached.")] = 0,
+    tp: Annotated[int, typer.Option(help="Tensor parallelism.")] = 1,
+    pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
+    dp: Annotated[int, typer.Option(help="Data-parallel attention ranks; the step is one rank's.")] = 1,
+    ep: Annotated[int, typer.Option(help="Expert parallelism.")] = 1,
+    weights_dtype: Annotated[str, typer.Option(help="Type of the weights.")] = "bf16",
+    kv_dtype: Annotated[str, typer.Option(help="Type of the KV cache.")] = "bf16",
+    overhead: Annotated[str, typer.Option(help="Engine overhead: ideal, vllm or sglang.")] = "ideal",
+    profiles: Profiles = [],  # noqa: B006
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show where the time of one engine step goes, kernel by kernel, and where each figure comes from.
+
+    Example: simserve profile step llama-3.1-70b h100_sxm --tp 4 --decodes 64 --context 2048
+    """
+    from simserve.core import Chunk, Request
+    from simserve.errors import ScenarioError
+    from simserve.hardware import load_gpu
+    from simserve.latency import ProfileStore, compile_step_latency, explain_step, overhead_named
+    from simserve.model import Parallelism, load_model
+
+    if decodes <= 0 and prefill <= 0:
+        raise ScenarioError("a step needs --decodes or --prefill")
+    latency = compile_step_latency(
+        load_model(model),
+        load_gpu(gpu, profiles),
+        Parallelism(tp, pp, dp, ep),
+        weights_dtype=weights_dtype,
+        kv_dtype=kv_dtype,
+        overhead=overhead_named(overhead),
+        profiles=ProfileStore(profiles),
+    )
+    chunks = [Chunk(Request(0, 0, prefill, 1), prefill, cached, True)] if prefill else []
+    parts = explain_step(latency, decodes, decodes * context, chunks)
+    if as_json:
+        print(
+            json.dumps(
+                {"parts": [part._asdict() for part in parts], "estimated": latency.estimated}, indent=2
+            )
+        )
+    else:
+        print_parts(parts, markdown)
+        for note in latency.estimated:
+            print(note, file=sys.stderr)
+
+
 imports = typer.Typer(no_args_is_help=True, help="Import measurements made by others.")
 app.add_typer(imports, name="import")
 
@@ -85,6 +142,32 @@ def aiconfigurator(
     for name, op, rows in import_aiconfigurator(source, out, list(gpu)):
         print(f"{name}/{op}: {rows} rows", file=sys.stderr)
     print(out)
+
+
+def print_parts(parts: list[OpTime], markdown: bool) -> None:
+    """Print the kernels of a step, longest first, with their share."""
+    total_us = sum(part.us for part in parts)
+    longest = sorted(parts, key=lambda part: -part.us)
+    cells = [
+        (part.name, str(part.calls), f"{part.us / 1000:.3f}", f"{part.us / total_us:.1%}", part.provenance)
+        for part in longest
+        if part.us > 0
+    ]
+    cells.append(("step", "", f"{total_us / 1000:.3f}", "", ""))
+    titles = ("kernel", "calls", "ms", "share", "from")
+    if markdown:
+        lines = [titles, ("---", "--:", "--:", "--:", "---"), *cells]
+        print("\n".join("| " + " | ".join(line) + " |" for line in lines))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for title in titles:
+        table.add_column(title, justify="left" if title in ("kernel", "from") else "right", no_wrap=True)
+    for line in cells:
+        table.add_row(*line)
+    Console().print(table)
 
 
 def _coverage(op: str, table: ProfileTable) -> dict[str, Any]:

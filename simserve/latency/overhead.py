@@ -10,10 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from simserve.errors import ScenarioError, nearest
-from simserve.latency.grid import Float64
 
 
 @dataclass(frozen=True)
@@ -45,18 +42,6 @@ class EngineOverhead:
     def captured(self, tokens: int) -> bool:
         """Return True if a graph of at least this size exists, or launches are free."""
         return not self.capture_sizes or tokens <= self.capture_sizes[-1]
-
-    def cpu_us(self, sequences: int | Float64, chunks: int) -> float | Float64:
-        """Return the engine loop's CPU time for one step."""
-        return self.step_us + self.sequence_us * sequences + self.request_us * chunks
-
-    def total_us(self, gpu_us: Float64, sequences: int, chunks: int, launch_us: float) -> Float64:
-        """Return the step's duration from its GPU time; `launch_us` is 0 for a step that is one graph."""
-        busy_us = np.maximum(gpu_us, launch_us)
-        cpu_us = self.cpu_us(sequences, chunks)
-        if self.overlapped:
-            return np.maximum(busy_us, cpu_us) + self.gap_us
-        return busy_us + cpu_us + self.gap_us
 
 
 def _vllm_capture_sizes(largest: int = 512) -> tuple[int, ...]:
