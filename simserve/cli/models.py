@@ -89,7 +89,7 @@ def _ledger(
         weights_dtype=weights_dtype,
         kv_dtype=kv_dtype,
         block_size=preset.block_size,
-        gpu_memory_utilization=preset.gpu_memory_utilization,
+        gpu_memory_utilization=preset.memory_share(gpu_spec.hbm_bytes, defaults, degrees.tp * degrees.pp),
         max_num_batched_tokens=int(defaults.get("max_num_batched_tokens", 8192)),
         max_num_seqs=int(defaults.get("max_num_seqs", 256)),
         rules=memory_rules(engine),

@@ -1,7 +1,7 @@
 """Engine presets: which policy, and which defaults, a named engine version stands for.
 
 Defaults that depend on the GPU's memory follow vLLM's API server (read in vLLM 0.33.0; assumed the same in
-0.19 and 0.15, but for their 0.90 of the memory).
+0.19 and 0.15, but for their 0.90 of the memory) and SGLang's `memory_hook` (read in the wheel of 0.5.23).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simserve.errors import ScenarioError, nearest
+from simserve.model.memory_rules import sglang_static_share
 from simserve.units import GIB
 
 Options = dict[str, Any]
@@ -23,13 +24,18 @@ class EnginePreset:
     name: str
     policy: str
     block_size: int
-    gpu_memory_utilization: float
+    memory: float | Callable[[int, Options, int], float]
+    """Share of a GPU's memory that the engine may use, or how it follows from memory, settings and ranks."""
     defaults: Callable[[int, str], Options]
     source: str
 
     def options(self, gpu_memory_bytes: int, gpu_name: str) -> Options:
         """Return the version's defaults for a GPU with that memory (bytes) and that name (`a100_sxm` ...)."""
         return self.defaults(gpu_memory_bytes, gpu_name)
+
+    def memory_share(self, gpu_memory_bytes: int, options: Options, ranks: int) -> float:
+        """Return the share of the memory (0 to 1) with these settings on `ranks` GPUs (tp x pp)."""
+        return self.memory(gpu_memory_bytes, options, ranks) if callable(self.memory) else self.memory
 
 
 def _vllm(version: str) -> Callable[[int, str], Options]:
@@ -45,6 +51,38 @@ def _vllm(version: str) -> Callable[[int, str], Options]:
     return defaults
 
 
+_SGLANG_CHUNKS = ((20, 2048), (60, 4096), (160, 8192))
+"""chunked_prefill_size below so many GiB; 16384 from the last on."""
+_SGLANG_GRAPHS = ((20, 8, 8), (35, 48, 160), (60, 32, 160), (160, 256, 512))
+"""Largest decode graph below so many GiB, with up to 3 ranks and with more; from the last on 512."""
+_SGLANG_LEAST_CHUNK = 2048
+"""Activations are reserved for at least so many tokens."""
+
+
+def _sglang(gpu_memory_bytes: int, gpu_name: str) -> Options:
+    chunk = next((tokens for gib, tokens in _SGLANG_CHUNKS if gpu_memory_bytes < gib * GIB), 16384)
+    return {"chunked_prefill_size": chunk}
+
+
+def _sglang_memory(gpu_memory_bytes: int, options: Options, ranks: int) -> float:
+    """Return `mem_fraction_static`: the heuristic, 0.5 GiB of metadata and 1/8 GiB per rank, to 3 decimals.
+
+    At least 10 GiB stay free on cards above 60 GiB. Left out: prefill graphs (of the order of 0.1 GiB), and
+    what single models adjust.
+    """
+    graphs = next(
+        (few if ranks < 4 else many for gib, few, many in _SGLANG_GRAPHS if gpu_memory_bytes < gib * GIB), 512
+    )
+    limit = options.get("max_running_requests", graphs)
+    chunk = options.get("chunked_prefill_size", -1)
+    tokens = chunk if chunk > 0 else options.get("max_prefill_tokens", 16384)
+    share = sglang_static_share(gpu_memory_bytes, max(tokens, _SGLANG_LEAST_CHUNK), min(graphs, limit))
+    free = (1 - share) * gpu_memory_bytes + GIB // 2 + ranks * GIB / 8
+    if gpu_memory_bytes > 60 * GIB:
+        free = max(free, 10 * GIB)
+    return round(1 - free / gpu_memory_bytes, 3)
+
+
 def _none(gpu_memory_bytes: int, gpu_name: str) -> Options:
     return {}
 
@@ -53,6 +91,9 @@ _PRESETS = [
     EnginePreset("vllm-0.33", "vllm", 16, 0.92, _vllm("0.33"), "vLLM 0.33.0, defaults of the API server"),
     EnginePreset("vllm-0.19", "vllm", 16, 0.90, _vllm("0.19"), "vLLM 0.19.0, defaults of the API server"),
     EnginePreset("vllm-0.15", "vllm", 16, 0.90, _vllm("0.15"), "vLLM 0.15.1, defaults of the API server"),
+    EnginePreset(
+        "sglang-0.5.23", "sglang", 1, _sglang_memory, _sglang, "SGLang 0.5.23, defaults of its server"
+    ),
     EnginePreset("orca", "orca", 16, 0.90, _none, "Orca (OSDI 2022); memory share assumed as in vLLM"),
     EnginePreset("static", "static", 16, 0.90, _none, "static batching; memory share assumed as in vLLM"),
 ]

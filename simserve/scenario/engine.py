@@ -20,7 +20,7 @@ from simserve.scenario.spec import EngineSpec
 
 BARE_BLOCK_SIZE = 16
 """Tokens per KV block where a policy is named without an engine version: vLLM's default."""
-BARE_GPU_MEMORY_UTILIZATION = 0.90
+BARE_MEMORY = 0.90
 """Share of the GPU's memory in the same case: vLLM's default before 0.33 (assumed)."""
 BARE_OVERHEAD = "vllm"
 """Engine overhead of a policy that is no engine's own: vLLM's, to compare policies on equal terms."""
@@ -64,13 +64,16 @@ class ResolvedEngine:
     @property
     def sequences(self) -> int:
         """Most sequences in one step."""
-        return getattr(self.params, "max_num_seqs", None) or getattr(
-            self.params, "batch_size", BARE_SEQUENCES
-        )
+        return self._first_set("max_num_seqs", "max_running_requests", "batch_size") or BARE_SEQUENCES
 
     def tokens_per_step(self, longest: int) -> int:
         """Most tokens in one step; without a budget, one longest prompt is taken."""
-        return getattr(self.params, "max_num_batched_tokens", None) or longest
+        chunk = self._first_set("max_num_batched_tokens", "chunked_prefill_size")
+        return chunk if chunk and chunk > 0 else longest
+
+    def _first_set(self, *names: str) -> int | None:
+        """Return the first of these settings that the policy has."""
+        return next((getattr(self.params, name) for name in names if hasattr(self.params, name)), None)
 
 
 def resolve_engine(loaded: LoadedScenario, pool: int, gpu_memory_bytes: int) -> ResolvedEngine:
@@ -90,14 +93,18 @@ def resolve_engine(loaded: LoadedScenario, pool: int, gpu_memory_bytes: int) -> 
         overhead = overhead_named(
             engine.overhead or (policy_name if policy_name in OVERHEADS else BARE_OVERHEAD)
         )
+    params = _params(loaded, policy, {**defaults, **engine.options}, origin)
+    share = spec.gpu_memory_utilization
+    if share is None:
+        ranks = spec.tp * spec.pp
+        share = preset.memory_share(gpu_memory_bytes, params.model_dump(), ranks) if preset else BARE_MEMORY
     source = f"policy {policy_name}; block size, memory share and overhead assumed as in vLLM"
     return ResolvedEngine(
         spec=engine,
         policy=policy,
-        params=_params(loaded, policy, {**defaults, **engine.options}, origin),
+        params=params,
         block_size=engine.block_size or (preset.block_size if preset else BARE_BLOCK_SIZE),
-        gpu_memory_utilization=spec.gpu_memory_utilization
-        or (preset.gpu_memory_utilization if preset else BARE_GPU_MEMORY_UTILIZATION),
+        gpu_memory_utilization=share,
         overhead=overhead,
         source=preset.source if preset else source,
     )
