@@ -1,6 +1,6 @@
 """CPU time per simulated request, ours beside a peer's, in one run on the same trace files.
 
-    python -m benchmarks.peers [--case conv-1] [--repeats 5]
+    python -m benchmarks.peers [--case conv-1] [--repeats 5] [--prefix-caching]
 
 Ours and the peer take turns, each in a fresh child process, with the CPU cost of a raw SimPy timeout measured
 around every turn; medians are printed. What cannot be had is skipped with its reason.
@@ -72,7 +72,7 @@ def rows(title: str, requests: int, turns: list[Turn]) -> Iterator[str]:
         )
 
 
-def compare(names: list[str], repeats: int) -> Iterator[str]:
+def compare(names: list[str], repeats: int, prefix_caching: bool) -> Iterator[str]:
     """Yield the lines of the table, and one for each thing that was skipped."""
     with installed() as peer, tempfile.TemporaryDirectory() as folder:
         yield "| " + " | ".join(_COLUMNS) + " |"
@@ -86,7 +86,12 @@ def compare(names: list[str], repeats: int) -> Iterator[str]:
                 continue
             path = Path(folder) / f"{name}.jsonl"
             write_mooncake(trace, path)
-            job = {"trace": str(path), "workers": workload.workers, "concurrency": workload.concurrency}
+            job = {
+                "trace": str(path),
+                "workers": workload.workers,
+                "concurrency": workload.concurrency,
+                "prefix_caching": prefix_caching,
+            }
             yield from rows(workload.title, len(trace), list(take_turns(peer, job, repeats)))
 
 
@@ -99,9 +104,12 @@ def main() -> None:
     )
     parser.add_argument("--case", action="append", choices=sorted(WORKLOADS))
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--prefix-caching", action="store_true", help="on for both sides, although no prompt shares anything"
+    )
     chosen = parser.parse_args()
     try:
-        for line in compare(chosen.case or list(WORKLOADS), chosen.repeats):
+        for line in compare(chosen.case or list(WORKLOADS), chosen.repeats, chosen.prefix_caching):
             print(line, flush=True)
     except Unavailable as reason:
         print(f"skipped: {reason}")

@@ -32,7 +32,7 @@ class Dynosim:
     """Interpreter of its environment."""
 
     def replay(self, job: dict[str, Any]) -> Sample:
-        """Replay a job (trace, workers, concurrency) in a fresh process."""
+        """Replay a job (trace, workers, concurrency, prefix_caching) in a fresh process."""
         return run_child([str(self.python), str(_CHILD)], job | {"block_tokens": BLOCK_TOKENS}, _CHILD.parent)
 
 

@@ -1,8 +1,8 @@
 """Child process of the DynoSim peer: runs under that peer's interpreter, so only it and the standard library.
 
 The replay call also reads its trace. A second call that stops at once (`max_sim_time_ms`) measures that part,
-which is taken off. The engine is the peer's default (vLLM-like, polynomial step times, 64-token blocks) with
-prefix caching and the capture of planner details off.
+which is taken off. The engine is the peer's default (vLLM-like, polynomial step times, 64-token blocks), with
+the capture of planner details off.
 """
 
 import json
@@ -21,7 +21,7 @@ def _replay(job: dict, **options):
     before_s = _cpu_s()
     result = _core.run_mocker_trace_replay(
         [job["trace"]],
-        extra_engine_args={"engine": {"enable_prefix_caching": False}},
+        extra_engine_args={"engine": {"enable_prefix_caching": job["prefix_caching"]}},
         num_workers=job["workers"],
         replay_concurrency=job["concurrency"],
         router_mode="round_robin",

@@ -20,7 +20,7 @@ LIMITS = {"max_num_seqs": 256, "max_num_batched_tokens": 8192}
 
 
 def replay(job: dict[str, Any]) -> Sample:
-    """Replay a job (trace, workers, concurrency) in a fresh process."""
+    """Replay a job (trace, workers, concurrency, prefix_caching) in a fresh process."""
     return run_child([sys.executable, "-m", "benchmarks.peers.ours"], job, _ROOT)
 
 
@@ -34,7 +34,7 @@ def _replay_here(job: dict[str, Any]) -> dict[str, Any]:
         {
             "name": "peers",
             "model": "llama-3.1-8b",
-            "engine": {"preset": "vllm-0.33", **LIMITS},
+            "engine": {"preset": "vllm-0.33", "enable_prefix_caching": job["prefix_caching"], **LIMITS},
             "workload": workload,
             "pools": [{"name": "h100", "gpu": "h100_sxm", "replicas": job["workers"]}],
             "router": {"kind": "round_robin"},
