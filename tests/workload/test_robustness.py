@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 
 import pytest
@@ -55,17 +54,3 @@ def test_damaged_files_are_read_or_refused_in_one_line(seed: int, written: Calla
     assert read > 0
     assert len(refusals) > 0
     assert not any("\n" in message for message in refusals)
-
-
-@pytest.mark.parametrize(
-    ("name", "limit_s"),
-    [("azure_llm_2023_conv.csv.gz", 0.3), ("mooncake_fast25_conversation.jsonl.gz", 1.0)],
-)
-def test_loading_is_fast(name: str, limit_s: float, public: Callable) -> None:
-    """Best of three, because the machine may be busy: 0.03 s and 0.3 s when it is not."""
-    times_s = []
-    for _ in range(3):
-        start_s = time.perf_counter()
-        public(name)
-        times_s.append(time.perf_counter() - start_s)
-    assert min(times_s) < limit_s
