@@ -35,6 +35,7 @@ class Timeline:
     running: Float64
     """Requests running (time-weighted mean where rows were merged)."""
     waiting: Float64
+    """Requests in the queue, time-weighted: one that came inside the interval counts in part."""
     kv_used_blocks: Float64
     prefill_tokens: Float64
     """Prompt tokens computed in the interval."""

@@ -44,6 +44,7 @@ class Books:
         """A request arrived whose answer has `length` tokens."""
         self.answers[request.id] = Answer(request, length, self._recorder.is_steady(request))
         self.known_tokens += request.prompt_tokens
+        self.meter.arrive(self._replica.env.now)
 
     def begin(self, batch: Batch, now_ns: int) -> None:
         """Book what a decision changes at once: preemptions, missed steps, admissions, prompt tokens."""

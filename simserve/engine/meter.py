@@ -11,6 +11,8 @@ class Meter:
     """Counts work as it is booked; everything is an integer, so the order of booking cannot matter."""
 
     __slots__ = (
+        "_arrived",
+        "_arrived_ns",
         "busy_ns",
         "decode_pairs",
         "decode_tokens",
@@ -34,6 +36,13 @@ class Meter:
         self.prefill_pairs = 0
         self.decode_pairs = 0
         self.timeline = TimelineRecorder()
+        self._arrived = 0
+        self._arrived_ns = 0
+
+    def arrive(self, now_ns: int) -> None:
+        """Note that a request joined the queue: it does not count from the start of the present interval."""
+        self._arrived += 1
+        self._arrived_ns += now_ns
 
     def interval(
         self,
@@ -44,14 +53,22 @@ class Meter:
         decode_tokens: int,
         steps: int,
     ) -> None:
-        """Count `steps` steps from `start_ns` to `end_ns`, with the policy's counts during them."""
+        """Count `steps` steps from `start_ns` to `end_ns`, with the policy's counts during them.
+
+        An interval without steps is one in which the policy kept requests waiting for a time of its choice.
+        """
         self.steps += steps
-        self.busy_ns += end_ns - start_ns
+        if steps:
+            self.busy_ns += end_ns - start_ns
+        waiting = policy.waiting
+        if self._arrived:
+            waiting -= (self._arrived_ns - self._arrived * start_ns) / (end_ns - start_ns)
+            self._arrived = self._arrived_ns = 0
         self.timeline.add(
             start_ns,
             end_ns,
             policy.running,
-            policy.waiting,
+            waiting,
             policy.kv_used_blocks,
             prefill_tokens,
             decode_tokens,

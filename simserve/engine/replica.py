@@ -210,6 +210,8 @@ class Replica:
         elif wait.until_ns > now_ns:
             self.books.barren(1)
             yield from self.sleep(wait.until_ns - now_ns)
+            if self.env.now > now_ns:
+                self.books.meter.interval(now_ns, self.env.now, self.policy, 0, 0, 0)
         else:
             self.stuck(f"the policy waits until {wait.until_ns} ns, which is not in the future")
 

@@ -63,6 +63,8 @@ class World:
     latency: tuple[int, int, int, int] = (1000, 10, 3, 1)
     """Constants of `PlainLatency`, in ns."""
     hop_ns: int = 7
+    watched: bool = True
+    """Check every call; costs several times what the simulation does."""
 
     def make_policy(self) -> Any:
         """A fresh policy, watched."""
@@ -75,6 +77,8 @@ class World:
             max_model_len=self.max_model_len,
             lanes=self.stages,
         )
+        if not self.watched:
+            return made
         if self.policy in RECOUNTED:
             return RecountedPolicy(made, blocks, self.block_size, self.max_model_len * RECOUNTED[self.policy])
         return WatchedPolicy(made, blocks)
