@@ -11,13 +11,14 @@ tokens per expert.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from simserve.errors import ScenarioError
 from simserve.latency.costs import Cost, analytic
 from simserve.latency.grid import EXTRAPOLATED, INTERPOLATED, Float64, Grid
+from simserve.latency.kernels.cold import FAR_LARGER_THAN_L2_BYTES, USUAL_SHARE
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.profile_file import ProfileTable
 from simserve.latency.roofline import BYTES
@@ -45,15 +46,16 @@ class Experts:
     ep: int
     dtype: str
 
-    def work(self, tokens: Float64, evenly: bool) -> tuple[Float64, Float64]:
+    def work(self, tokens: Float64, evenly: bool, share: float = 1.0) -> tuple[Float64, Float64]:
         """Return FLOPs and bytes on the busiest GPU for `tokens` of the whole group, dealt out evenly or
-        at random."""
+        at random; `share` of the experts that are touched then really are."""
         local = max(1.0, self.experts / self.ep)
         picks = tokens * self.topk / self.ep
         if evenly:
             touched = np.minimum(local, np.maximum(1.0, picks))
         else:
             touched = local * (1.0 - (1.0 - min(1.0, self.topk / self.experts)) ** tokens)
+        touched = np.maximum(touched * share, np.minimum(touched, self.topk))
         matrix = 3.0 * self.hidden * self.inter / self.tp
         moved = touched * matrix * BYTES[self.dtype] + picks * 2.0 * (
             2.0 * self.hidden + self.inter / self.tp
@@ -83,34 +85,41 @@ class RoutedExperts:
         if self._found is None:
             work = self.experts.work(tokens, evenly=self.load == "balanced")
             return analytic(self.machine.peaks.analytic_us(*work, self.experts.dtype))
-        grid, measured, measured_evenly = self._found
+        grid, measured, measured_evenly, share = self._found
         density = (self.experts.topk / self.experts.experts) / (measured.topk / measured.experts)
         us, tags = grid.tagged(tokens * density)
         evenly = measured_evenly and self.load != "uniform"
-        if measured == self.experts and evenly == measured_evenly:
+        if measured == self.experts and evenly == measured_evenly and share == 1.0:
             return Cost(us, tags)
-        wanted_us = self._roofline_us(self.experts, tokens, evenly, grid)
-        had_us = self._roofline_us(measured, np.maximum(tokens * density, 1.0), measured_evenly, grid)
-        worst = INTERPOLATED if measured == self.experts else EXTRAPOLATED
-        return Cost(us * wanted_us / had_us, np.maximum(tags, worst).astype(np.uint8))
+        wanted_us = self._roofline_us(self.experts, tokens, evenly)
+        had_us = self._roofline_us(measured, np.maximum(tokens * density, 1.0), measured_evenly, share)
+        if measured == self.experts:
+            # The same kernel with more or fewer weights to read, at the bandwidth that it reaches.
+            us = np.maximum(grid.launch_us, us + (wanted_us - had_us) / USUAL_SHARE)
+            return Cost(us, np.maximum(tags, INTERPOLATED).astype(np.uint8))
+        ratio = (grid.launch_us + wanted_us) / (grid.launch_us + had_us)
+        return Cost(us * ratio, np.maximum(tags, EXTRAPOLATED).astype(np.uint8))
 
-    def _roofline_us(self, experts: Experts, tokens: Float64, evenly: bool, grid: Grid) -> Float64:
-        return grid.launch_us + self.machine.peaks.us(*experts.work(tokens, evenly), experts.dtype)
+    def _roofline_us(self, experts: Experts, tokens: Float64, evenly: bool, share: float = 1.0) -> Float64:
+        return self.machine.peaks.us(*experts.work(tokens, evenly, share), experts.dtype)
 
 
-def _grid(
-    machine: Machine, wanted: Experts, load: ExpertLoad, deepep_phase: str
-) -> tuple[Grid, Experts, bool] | None:
-    """Return the grid over tokens, the shape that it was measured with, and whether tokens were dealt
-    evenly."""
+class _Found(NamedTuple):
+    """The grid over tokens, and how it was measured."""
+
+    grid: Grid
+    experts: Experts
+    evenly: bool
+    share: float
+    """Share of the experts touched by an even deal that the measurement can have read."""
+
+
+def _grid(machine: Machine, wanted: Experts, load: ExpertLoad, deepep_phase: str) -> _Found | None:
     evenly = load in ("uniform", "balanced")
     alpha = 0.0 if evenly else float(load.rsplit("_", 1)[1])
     rows = _deepep_rows(machine, wanted, alpha, deepep_phase) if deepep_phase else None
     if rows is None:
-        dtype = TABLE_DTYPES.get(wanted.dtype, wanted.dtype)
-        rows = machine.cached(
-            ("moe rows", dtype, alpha), lambda: machine.rows("moe", dtype=dtype, alpha=alpha)
-        )
+        rows = _gated_rows(machine, wanted.dtype, alpha)
     if rows is None:
         return None
     key = ("moe shapes", wanted.dtype, alpha, len(rows))
@@ -118,16 +127,45 @@ def _grid(
     measured = _nearest_shape(shapes, wanted)
     equal = {name: getattr(measured, name) for name in SHAPE}
     rows = _preferred(rows.select(**equal))
-    return (
-        Grid(
-            [rows.numbers("tokens")],
-            rows.numbers("latency_us"),
-            lambda tokens: machine.peaks.us(*measured.work(tokens, evenly), measured.dtype),
-            trend=True,
-        ),
-        measured,
-        evenly,
-    )
+    tokens, latency_us = rows.numbers("tokens"), rows.numbers("latency_us")
+    share = _readable_share(machine, measured, tokens, latency_us) if evenly else 1.0
+
+    def work_us(tokens: Float64) -> Float64:
+        return machine.peaks.us(*measured.work(tokens, evenly, share), measured.dtype)
+
+    return _Found(Grid([tokens], latency_us, work_us, trend=True), measured, evenly, share)
+
+
+def _readable_share(machine: Machine, experts: Experts, tokens: Float64, latency_us: Float64) -> float:
+    """Return 1, or less if the rows are faster than HBM can deliver the weights of an even deal.
+
+    DeepSeek-V3's rows in SGLang imply 1.7 times the HBM bandwidth on four GPUs: its group-limited gate
+    let the benchmark's tokens reach only half of the experts. What the bandwidth allows is then taken as
+    read.
+    """
+    _, moved = experts.work(tokens, evenly=True)
+    large = moved > FAR_LARGER_THAN_L2_BYTES
+    if not large.any():
+        return 1.0
+    implied = float((moved / latency_us)[large].max()) / (machine.peaks.hbm_bytes_per_s / 1e6)
+    return USUAL_SHARE / implied if implied > 1.0 else 1.0
+
+
+def _gated_rows(machine: Machine, dtype: str, alpha: float) -> ProfileTable | None:
+    """Return the rows of experts with three matrices: shapes that a non-gated kernel ran are left out."""
+    name = TABLE_DTYPES.get(dtype, dtype)
+
+    def read() -> ProfileTable | None:
+        rows = machine.rows("moe", dtype=name, alpha=alpha)
+        if rows is None:
+            return None
+        columns = np.stack([rows.column(key) for key in SHAPE[:4]]).astype(np.int64)
+        plain = np.array(["nongated" in kernel for kernel in rows.column("kernel").tolist()])
+        shapes = {tuple(shape) for shape in columns[:, plain].T.tolist()}
+        gated = np.array([tuple(shape) not in shapes for shape in columns.T.tolist()])
+        return rows.where(gated)
+
+    return machine.cached(("moe rows", name, alpha), read)
 
 
 def _deepep_rows(machine: Machine, wanted: Experts, alpha: float, phase: str) -> ProfileTable | None:
