@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.cost import measure
 from simserve.core import Result, Trace, TraceOrigin
 from simserve.engine import simulate
-from simserve.router.base import ROUTERS, RouterParams
+from simserve.router.base import ROUTERS
 from simserve.scenario import Scenario, build
 from simserve.workload import load_trace, scale_rate_by_compression, tile
 
@@ -48,7 +48,8 @@ def run_case(trace: Trace, replicas: int, concurrency: int | None = None, **opti
     )
     deployment = build(scenario)
     replicas_built = replace(deployment, trace=trace).replicas()
-    router = ROUTERS.get("least_outstanding_requests")(RouterParams(), seed=1)
+    router_type = ROUTERS.get("least_outstanding_requests")
+    router = router_type(router_type.Params(), seed=1)
     result, cost = measure(lambda: simulate(trace, replicas_built, router, closed_loop=concurrency))
     requests = len(trace)
     tokens = int(result.output_tokens.sum() + result.prompt_tokens.sum())
