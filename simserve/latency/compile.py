@@ -54,7 +54,7 @@ def compile_step_latency(
     if weights_dtype == "mxfp4":
         weights_dtype = "bf16"
     store = profiles or shipped_profiles()
-    machine = Machine(gpu.name, peaks_of(gpu), store, analytic == "allow", gpu.sm_arch)
+    machine = Machine(gpu.name, peaks_of(gpu), store, analytic == "allow", gpu.sm_arch, gpu.gpus_per_node)
     setting = Setting(
         machine,
         spec.hidden_size,

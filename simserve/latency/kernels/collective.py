@@ -16,6 +16,8 @@ CUSTOM_ALL_REDUCE_MAX_BYTES = 8 * 1024 * 1024
 """Largest message of vLLM's custom all-reduce (its default `max_size`, 8 MiB)."""
 HOP_LAUNCH_US = 10.0
 """Start of a transfer between pipeline stages (assumption)."""
+NETWORK_BYTES_PER_S = 50e9
+"""RDMA bandwidth per GPU between nodes (one 400 Gb/s NIC per GPU; assumption)."""
 LINK_EFFICIENCY = 0.8
 """Share of NVLink bandwidth that estimates reach (assumption)."""
 
@@ -83,7 +85,9 @@ def _grid(machine: Machine, kind: str, impl: str, ranks: int) -> Grid | None:
 def _wire_us(machine: Machine, kind: str, ranks: int, size: Float64) -> Float64:
     """Return the time of a ring: each rank sends (ranks - 1) / ranks of the data, twice to reduce."""
     passes = 2.0 if kind == "all_reduce" else 1.0
-    return np.asarray(size) * (passes * (ranks - 1) / ranks * 1e6 / machine.peaks.link_bytes_per_s)
+    inside = ranks <= machine.gpus_per_node
+    link = machine.peaks.link_bytes_per_s if inside else NETWORK_BYTES_PER_S
+    return np.asarray(size) * (passes * (ranks - 1) / ranks * 1e6 / link)
 
 
 def _estimate(machine: Machine, kind: str, ranks: int, size: Float64) -> Cost:

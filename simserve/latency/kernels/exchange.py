@@ -13,6 +13,7 @@ import numpy as np
 
 from simserve.latency.costs import Cost, analytic
 from simserve.latency.grid import EXTRAPOLATED, Float64, Grid
+from simserve.latency.kernels.collective import NETWORK_BYTES_PER_S
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.profile_file import ProfileTable
 
@@ -24,8 +25,6 @@ NORMAL_SMS = 20
 SAME_NETWORK = {"h200_sxm": "h100_sxm"}
 """GPUs whose multi-node rows the source copies from another (same NVLink and NIC generation): quality bit
 64."""
-NETWORK_BYTES_PER_S = 50e9
-"""RDMA bandwidth per GPU of the estimate where no table exists (one 400 Gb/s NIC per GPU; assumption)."""
 START_US = 20.0
 """Start of an estimated exchange (assumption; low-latency rows bottom out at 10-30 us)."""
 

@@ -25,6 +25,7 @@ class Machine:
     allow_analytic: bool
     sm_arch: int = 90
     """CUDA compute capability times ten."""
+    gpus_per_node: int = 8
     estimated: list[str] = field(default_factory=list)
     """What was costed without a table so far, in words."""
     cache: dict[tuple[Any, ...], Any] = field(default_factory=dict)
