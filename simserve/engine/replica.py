@@ -17,6 +17,7 @@ from simserve.core import Batch, Request, Wait
 from simserve.engine.booking import Books
 from simserve.engine.boundary import Boundary, Clock, WakeUp
 from simserve.engine.decode_table import DecodePage, DecodeTable
+from simserve.engine.lookahead import Lookahead
 from simserve.engine.spec import ReplicaSpec
 from simserve.engine.view import View
 from simserve.errors import InvariantError
@@ -74,6 +75,7 @@ class Replica:
         self._sleep: Boundary | None = None
         """The boundary slept towards, if an arrival may bring it forward."""
         self._run: Run | None = None
+        self._lookahead = Lookahead() if getattr(spec.policy, "plans_ahead", False) else None
         self._settle = getattr(spec.policy, "settle", None)
         self._cached_tokens = getattr(spec.policy, "cached_tokens", None)
         self.view: View | None = None
@@ -144,21 +146,28 @@ class Replica:
         if self.view is not None:
             self.view.catch_up(self.env.now)
         self.books.open(request, length)
-        self.policy.add(request)
         if self._idle is not None:
+            self.policy.add(request)
             self._idle.fire(self.rank)
             self._idle = None
-        elif self._sleep is not None:
+            return
+        if self._lookahead is None or not self._lookahead.stepping:
+            self.policy.add(request)
+        else:
+            self._lookahead.hold(request, self._steps_begun())
+        if self._sleep is not None:
             self._bring_forward(self._sleep)
 
     # -- the process -----------------------------------------------------------------------------------
 
     def serve(self) -> Generator[Event, None, None]:
         """Life of the replica: wait, decide, let time pass, book the outcome."""
-        env, books, policy = self.env, self.books, self.policy
+        env, books, policy, lookahead = self.env, self.books, self.policy, self._lookahead
         while True:
             start_ns = env.now
             decision = policy.next_batch(start_ns)
+            if lookahead is not None and lookahead.decided(policy, isinstance(decision, Batch)):
+                continue
             if isinstance(decision, Wait):
                 yield from self.wait(decision)
                 self.woke()
@@ -179,6 +188,8 @@ class Replica:
                 yield boundary
                 now_ns = self.woke()
                 run, self._run, self._sleep = self._run, None, None
+                if lookahead is not None:
+                    lookahead.steps_run(policy, run.steps)
                 books.run(decision, run, now_ns)
 
     def woke(self) -> int:
@@ -221,12 +232,20 @@ class Replica:
         yield self._sleep
         self._sleep = None
 
+    def _steps_begun(self) -> int:
+        """Return the steps of the present run up to the one in flight (1 if there is no run)."""
+        if self._run is None:
+            return 1
+        return self._run.steps_begun(self.env.now, self.front.passed(self.env.now, self.rank))
+
     def _bring_forward(self, boundary: Boundary) -> None:
         """Let the replica decide at the end of the step in flight (now, if it is not in a run of steps)."""
         now_ns, run = self.env.now, self._run
         end_ns = now_ns
         if run is not None:
-            steps = run.steps_begun(now_ns, self.front.passed(now_ns, self.rank))
+            steps = self._steps_begun()
+            if self._lookahead is not None:
+                steps = min(steps + 1, run.steps)  # the step after the one in flight is decided already
             self._run = Run(run.start_ns, run.page, run.offset, steps)
             end_ns = run.end_ns(steps)
         boundary.bring_forward(self.rank, end_ns - now_ns)
@@ -236,9 +255,13 @@ class Replica:
         """Return the run of steps that nothing inside the replica can change."""
         page, offset = self.page_of(batch)
         lane = self.books.lanes[0]
-        if not self.fast_forward or not lane.in_rhythm(now_ns):
+        unseen = self._lookahead is not None and self._lookahead.unseen
+        if not self.fast_forward or unseen or not lane.in_rhythm(now_ns):
             return Run(now_ns, page, offset, 1)
-        return Run(now_ns, page, offset, lane.steps_to_end(min(batch.repeats, PAGE - offset)))
+        run = Run(now_ns, page, offset, lane.steps_to_end(min(batch.repeats, PAGE - offset)))
+        if batch.until_ns is None:
+            return run
+        return run._replace(steps=run.steps_begun(batch.until_ns, passed=False))
 
     def stuck(self, why: str) -> None:
         """Stop a run that cannot go on, naming the requests."""
