@@ -1,6 +1,10 @@
 """KV cache accounting."""
 
+from simserve.kv.hybrid import HybridCache
 from simserve.kv.pool import BlockPool, blocks_for
 from simserve.kv.prefix import Content, PrefixCache
 
-__all__ = ["BlockPool", "Content", "PrefixCache", "blocks_for"]
+Pool = BlockPool | PrefixCache | HybridCache
+"""Blocks of one replica, as a policy holds them."""
+
+__all__ = ["BlockPool", "Content", "HybridCache", "Pool", "PrefixCache", "blocks_for"]

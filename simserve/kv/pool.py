@@ -31,6 +31,18 @@ class BlockPool:
         """Return the cached blocks of the request, and how many of them nobody holds: none here."""
         return 0, 0
 
+    def admission_need(self, first: int, whole: int, hits: int, idle_hits: int) -> int:
+        """Return the free blocks without which a request that would hold `first` tokens stays out.
+
+        `whole` tokens, at least as many, must fit; `hits` blocks of them are cached, of which nobody holds
+        `idle_hits`.
+        """
+        return blocks_for(whole, self.block_size) - hits + idle_hits
+
+    def needed(self, request: Request, computed: int, tokens: int) -> int:
+        """Return the blocks that `tokens` more after `computed` need."""
+        return blocks_for(computed + tokens, self.block_size) - blocks_for(computed, self.block_size)
+
     def admit(self, request: Request, hits: int, tokens: int) -> None:
         """Hold what the first `tokens` tokens of a request need."""
         self.take(blocks_for(tokens, self.block_size))

@@ -38,6 +38,18 @@ class Content(Protocol):
         ...
 
 
+class Below(Protocol):
+    """What is told of blocks that come and go, by key (see `tiers.TierCache`)."""
+
+    def dropped(self, keys: list[int]) -> None:
+        """No block holds these contents any more."""
+        ...
+
+    def filled(self, keys: list[int]) -> None:
+        """These contents were entered in the cache."""
+        ...
+
+
 class PrefixCache:
     """Blocks of one replica. The interface is that of `BlockPool`, with content."""
 
@@ -65,6 +77,8 @@ class PrefixCache:
         self._stamp = 0
         self._queued = 0
         """Entries ever put in the queue since it was last cleaned."""
+        self.below: Below | None = None
+        """Tiers below HBM, if there are any."""
 
     @property
     def used(self) -> int:
@@ -89,8 +103,38 @@ class PrefixCache:
             idle += held_by < 0
         return hits, idle
 
+    def admission_need(self, first: int, whole: int, hits: int, idle_hits: int) -> int:
+        """Return the free blocks without which a request that would hold `first` tokens stays out.
+
+        `whole` tokens, at least as many, must fit; `hits` blocks of them are cached, of which nobody holds
+        `idle_hits`.
+        """
+        return blocks_for(whole, self.block_size) - hits + idle_hits
+
+    def needed(self, request: Request, computed: int, tokens: int) -> int:
+        """Return the blocks that `tokens` more after `computed` need."""
+        return blocks_for(computed + tokens, self.block_size) - blocks_for(computed, self.block_size)
+
+    @property
+    def blanks(self) -> int:
+        """Blocks that can be taken before any content is dropped."""
+        return self._blanks
+
     def admit(self, request: Request, hits: int, tokens: int) -> None:
         """Hold the first `hits` cached blocks and what `tokens` further tokens need."""
+        self._hold_hits(request, hits)
+        self._cover(request, hits * self.block_size, tokens)
+
+    def hold(self, request: Request, hits: int, blocks: int) -> None:
+        """Hold the first `hits` cached blocks and `blocks` more, whose content is on its way."""
+        self._hold_hits(request, hits)
+        self.take(blocks)
+
+    def fill(self, request: Request, blocks: int) -> None:
+        """Enter the request's blocks up to number `blocks` in the cache: their content has arrived."""
+        self._enter(request, self._held[request.id], blocks)
+
+    def _hold_hits(self, request: Request, hits: int) -> None:
         holders = self._holders
         held = self._content.keys(request, hits)
         if self._copies:
@@ -102,7 +146,6 @@ class PrefixCache:
             else:
                 holders[block] += 1
         self._held[request.id] = held
-        self._cover(request, hits * self.block_size, tokens)
 
     def extend(self, request: Request, tokens: int) -> None:
         """Hold what `tokens` more prompt tokens of an admitted request need."""
@@ -150,6 +193,8 @@ class PrefixCache:
             return
         holders, copies = self._holders, self._copies
         new = self._content.keys(request, full)[len(held) :]
+        if self.below is not None:
+            self.below.filled(new)
         if holders.keys().isdisjoint(new) and (not copies or copies.keys().isdisjoint(new)):
             holders.update(dict.fromkeys(new, 1))
             held += new
@@ -189,6 +234,7 @@ class PrefixCache:
     def _reuse(self, blocks: int) -> None:
         """Take free blocks from the head of the queue, and their content out of the cache."""
         queue, holders = self._queue, self._holders
+        reused: list[int] = []
         while blocks:
             released, stamp = queue[0]
             while released and blocks:
@@ -196,15 +242,26 @@ class PrefixCache:
                 if holders.get(block) == stamp:
                     del holders[block]
                     blocks -= 1
-                    if block in self._key_of:
-                        self._forget_copy(block)
+                    reused.append(block)
             if not released:
                 queue.popleft()
+        if self._key_of or self.below is not None:
+            self._forget(reused)
 
-    def _forget_copy(self, block: int) -> None:
-        """A copy is reused: its content may still be in other blocks."""
+    def _forget(self, reused: list[int]) -> None:
+        """Take reused copies off the books; tell the tiers below which contents are gone."""
+        key_of = self._key_of
+        keys = [self._forget_copy(block) if block in key_of else block for block in reused]
+        if self.below is not None:
+            holders, copies = self._holders, self._copies
+            gone = [key for key in keys if key < _FIRST_COPY and key not in holders and key not in copies]
+            self.below.dropped(gone)
+
+    def _forget_copy(self, block: int) -> int:
+        """A copy is reused: its content, whose key is returned, may still be in other blocks."""
         key = self._key_of.pop(block)
         copies = self._copies[key]
         copies.remove(block)
         if not copies:
             del self._copies[key]
+        return key

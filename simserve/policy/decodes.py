@@ -9,6 +9,7 @@ counter per residue answers it for any number of steps ahead.
 from __future__ import annotations
 
 from simserve.core import Request
+from simserve.kv import Pool
 
 FOREVER = 1 << 60
 """A number of steps that no run reaches."""
@@ -71,6 +72,14 @@ class DecodeGroup:
         if last >= 0:
             return rounds * self.size + sum(residues[last : first + 1])
         return rounds * self.size + sum(residues[: first + 1]) + sum(residues[last:])
+
+    def take_next(self, pool: Pool, needed: int) -> None:
+        """Take the `needed` blocks of the next step."""
+        pool.take(needed)
+
+    def take_steps(self, pool: Pool, done: int, steps: int) -> None:
+        """Take the blocks of the next `steps` steps, those of the first `done` being taken already."""
+        pool.take(self.blocks_within(steps) - self.blocks_within(done))
 
     def steps_within(self, blocks: int) -> int:
         """Return the most steps whose new blocks are at most `blocks`; beyond PLENTY it may say PLENTY."""

@@ -58,6 +58,7 @@ class Replay:
             block_size=config["block_size"],
             max_model_len=config["max_model_len"],
             content=RunContent(self._text, config["block_size"]),
+            window=config.get("sliding_window") or 0,
         )
         self._arrived = 0
         self._admitted: set[int] = set()

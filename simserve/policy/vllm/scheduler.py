@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 from simserve.core import Batch, Chunk, Request, Wait
-from simserve.kv import BlockPool, Content, PrefixCache, blocks_for
+from simserve.kv import BlockPool, Content, HybridCache, Pool, PrefixCache, blocks_for
 from simserve.kv.content import TraceContent
 from simserve.policy.base import POLICIES
 from simserve.policy.decodes import DecodeGroup
 from simserve.policy.vllm.params import VllmParams
 from simserve.policy.vllm.queue import FcfsQueue, PriorityQueue, WaitingQueue
 from simserve.policy.vllm.walk import RunningWalk
+from simserve.policy.window_decodes import WindowDecodeGroup
 
 
 @POLICIES.register("vllm")
@@ -38,22 +39,30 @@ class VllmPolicy:
         max_model_len: int,
         lanes: int = 1,
         content: Content | None = None,
+        window: int = 0,
     ) -> None:
         """`kv_blocks` usable blocks (the null block not counted); `lanes` microbatches in flight (PP).
 
-        With `content` full blocks are cached by prefix, unless enable_prefix_caching is off.
+        With `content` full blocks are cached by prefix, unless enable_prefix_caching is off. `window` tokens
+        is what the second of two KV groups sees; 0 = there is one group, of full attention.
         """
         self.params = params
-        self.pool: BlockPool | PrefixCache = BlockPool(kv_blocks, block_size)
-        if content is not None and params.enable_prefix_caching:
-            self.pool = PrefixCache(kv_blocks, block_size, content, blanks_first=params.version == "0.33")
+        cached = content if params.enable_prefix_caching else None
+        newest = params.version == "0.33"
+        self.pool: Pool = BlockPool(kv_blocks, block_size)
+        if window:
+            reach = min(window - 1 + params.max_num_batched_tokens, max_model_len)
+            limit = blocks_for(reach, block_size) + 1 if newest else None
+            self.pool = HybridCache(kv_blocks, block_size, window, cached, newest, limit)
+        elif cached is not None:
+            self.pool = PrefixCache(kv_blocks, block_size, cached, blanks_first=newest)
         self.max_model_len = max_model_len
         self.queue: WaitingQueue = FcfsQueue() if params.scheduling_policy == "fcfs" else PriorityQueue()
         self.run_list: dict[int, Request] = {}
         """Running requests by id, in vLLM's order: that of admission."""
         self.partial: dict[int, Request] = {}
         """Those of them whose known tokens are not all computed or in flight, in the same order."""
-        self.groups = [DecodeGroup(block_size) for _ in range(lanes)]
+        self.groups = [self._empty_group() for _ in range(lanes)]
         self.lane_of: dict[int, int] = {}
         """Lane of each decoding request; kept only when there are several lanes."""
         self.flying: Counter[int] = Counter()
@@ -66,8 +75,8 @@ class VllmPolicy:
         """Async scheduling: finished, but the scheduler hears of it only after its next decision."""
         self._steps_since_prefill = params.prefill_schedule_interval
         self._left_waiting = False
-        self._taken_ahead = 0
-        """Blocks of the run in flight taken by `settle`, beyond those of its first step."""
+        self._taken_steps = 1
+        """Steps of the run in flight whose blocks are taken: the first, and what `settle` added."""
         self._gate = params.scheduler_reserve_full_isl and params.version != "0.15"
         self._watermark_blocks = int(params.watermark * (kv_blocks + 1))
 
@@ -98,7 +107,7 @@ class VllmPolicy:
         if self.partial or budget < 0 or needed > self.pool.free:
             budget, chunks, preempted, stalled = RunningWalk(self, lane).run()
         else:
-            self.pool.take(needed)
+            group.take_next(self.pool, needed)
             chunks, preempted, stalled = [], [], []
         admitted = self._admit(budget, chunks) if self.queue and not preempted else []
         self._left_waiting = bool(self.queue)
@@ -121,8 +130,8 @@ class VllmPolicy:
         """Let decodes gain tokens, completed prompts join them, finished requests leave."""
         group = self.groups[lane]
         if steps > 1:
-            self.pool.take(group.blocks_within(steps) - group.blocks_next() - self._taken_ahead)
-            self._taken_ahead = 0
+            group.take_steps(self.pool, self._taken_steps, steps)
+            self._taken_steps = 1
         group.advance(steps)
         for request in batch.stalled:
             group.join(request)
@@ -147,16 +156,18 @@ class VllmPolicy:
 
     def settle(self, steps: int) -> None:
         """Take the blocks of the first `steps` steps of the run in flight now, instead of in `update`."""
-        group = self.groups[0]
-        ahead = group.blocks_within(steps) - group.blocks_next()
-        self.pool.take(ahead - self._taken_ahead)
-        self._taken_ahead = ahead
+        self.groups[0].take_steps(self.pool, self._taken_steps, steps)
+        self._taken_steps = steps
 
     def cached_tokens(self, request: Request) -> int:
         """Return the tokens at the start of the request's prompt that are cached now."""
         return self.pool.hit(request)[0] * self._block_size
 
     # -- running requests ------------------------------------------------------------------------------
+
+    def _empty_group(self) -> DecodeGroup:
+        pool = self.pool
+        return WindowDecodeGroup(pool) if isinstance(pool, HybridCache) else DecodeGroup(pool.block_size)
 
     def _join(self, request: Request, lane: int) -> None:
         self.groups[lane].join(request)
@@ -234,8 +245,9 @@ class VllmPolicy:
                     break
                 tokens = budget
             held_free = self._watermark_blocks if self.run_list else 0
-            must_fit = request.known if self._gate else hits * size + tokens
-            if blocks_for(must_fit, size) - hits + idle_hits > pool.free - held_free:
+            first = hits * size + tokens
+            whole = request.known if self._gate else first
+            if pool.admission_need(first, whole, hits, idle_hits) > pool.free - held_free:
                 break
             queue.pop()
             pool.admit(request, hits, tokens)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simserve.core import Chunk, Request
-from simserve.kv import blocks_for
 from simserve.policy.vllm.queue import priority_key
 
 if TYPE_CHECKING:
@@ -74,8 +73,7 @@ class RunningWalk:
         """Take the blocks for `tokens` more, preempting others; False if the request itself had to go."""
         pool = self.policy.pool
         computed = self._computed(request)
-        size = pool.block_size
-        needed = blocks_for(computed + tokens, size) - blocks_for(computed, size)
+        needed = pool.needed(request, computed, tokens)
         while needed > pool.free:
             victim = self._victim()
             if victim is None:
