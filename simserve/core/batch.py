@@ -34,6 +34,7 @@ class Batch:
         "repeats",
         "sealed",
         "stalled",
+        "until_ns",
     )
 
     def __init__(
@@ -46,6 +47,7 @@ class Batch:
         stalled: list[Request],
         repeats: int = 1,
         sealed: bool = False,
+        until_ns: int | None = None,
     ) -> None:
         """See the attributes' notes."""
         self.decodes = decodes
@@ -63,6 +65,8 @@ class Batch:
         """For how many steps in a row the policy would decide just this, if nobody arrives or finishes."""
         self.sealed = sealed
         """True if no arrival could change the decision while the batch is repeated."""
+        self.until_ns = until_ns
+        """When something happens that the policy foresees: no step is repeated at or after this time."""
 
     @property
     def tokens(self) -> int:
