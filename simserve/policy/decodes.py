@@ -81,6 +81,10 @@ class DecodeGroup:
         """Take the blocks of the next `steps` steps, those of the first `done` being taken already."""
         pool.take(self.blocks_within(steps) - self.blocks_within(done))
 
+    def steps_blocked(self) -> int:
+        """Return for how many steps, the next included, whoever does not fit in after it cannot fit in."""
+        return FOREVER  # decoding only takes blocks
+
     def steps_within(self, blocks: int) -> int:
         """Return the most steps whose new blocks are at most `blocks`; beyond PLENTY it may say PLENTY."""
         if not self.size:

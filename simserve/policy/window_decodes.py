@@ -62,6 +62,13 @@ class WindowDecodeGroup(DecodeGroup):
                 if request.id in growing:
                     hybrid.take(GROUPS)
 
+    def steps_blocked(self) -> int:
+        """Return the steps, the next included, after which no block was taken or given back since it."""
+        for ahead in range(1, self.block_size):
+            if self._growing(ahead) or self._passing(ahead):
+                return ahead
+        return self.block_size
+
     def steps_within(self, blocks: int) -> int:
         """Return for how many steps, the next being booked already, `blocks` and what comes back suffice.
 

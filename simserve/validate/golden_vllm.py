@@ -72,16 +72,37 @@ class Replay:
 
     def step(self, t: int) -> dict[str, Any]:
         """Take the step with counter `t` and return it in the log's format."""
+        return self.run(t, 1)[0]
+
+    def run(self, t: int, most_steps: int) -> tuple[dict[str, Any], int]:
+        """Decide at `t`, repeat the step as often as the policy allows; return the first step and how often.
+
+        A run stops, like the engine's, with the first answer that ends, and before an arrival that the
+        decision is not sealed against. What finished and the blocks free at the end are the last step's.
+        """
         row: dict[str, Any] = {"t": t, "arr": self._arrive(t)}
         batch = self.policy.next_batch(t)
         row |= self._decision(batch)
-        finished = self._play(batch)
+        steps = 1
+        if isinstance(batch, Batch) and most_steps > 1:
+            steps = min(most_steps, batch.repeats, self._steps_to_end())
+            steps = self._arrive_within(t, steps, batch.sealed)
+        finished = self._play(batch, steps)
         if self._async:
             finished, self._unseen = self._unseen, finished
         for index in finished:
             for follower in self._followers.get(index, ()):
-                self._due.setdefault(t + self._rows[follower]["gap"], []).append(follower)
-        return row | {"fin": finished, "free_end": self.policy.pool.free}
+                self._due.setdefault(t + steps - 1 + self._rows[follower]["gap"], []).append(follower)
+        return row | {"fin": finished, "free_end": self.policy.pool.free}, steps
+
+    def _arrive_within(self, t: int, steps: int, sealed: bool) -> int:
+        """Let arrivals of a run queue if it is sealed; return its steps, cut before the first if it is not."""
+        for ahead in range(1, steps):
+            if t + ahead in self._due:
+                if not sealed:
+                    return ahead
+                self._arrive(t + ahead)
+        return steps
 
     def _arrive(self, t: int) -> list[int]:
         arrivals = sorted(self._due.pop(t, []))
@@ -125,19 +146,29 @@ class Replay:
         self._admitted.update(row["new"])
         return row
 
-    def _play(self, batch: Batch | Wait) -> list[int]:
-        """Make the tokens of a step and report the answers that end, in scheduling order."""
+    def _play(self, batch: Batch | Wait, steps: int) -> list[int]:
+        """Make the tokens of a step, taken `steps` times; report the answers that end, in scheduling order."""
         if isinstance(batch, Wait):
             return []
         last = {chunk.request.id for chunk in batch.chunks if chunk.last}
         finished: list[Request] = []
         for request in self.policy.run_list.values():
             if request.decoding or request.id in last:
-                self._produced[request.id] += 1
+                self._produced[request.id] += steps
                 if request.id not in self._unseen and self._ended(request):
                     finished.append(request)
-        self.policy.update(batch, 1, finished)
+        self.policy.update(batch, steps, finished)
         return [request.id for request in finished]
+
+    def _steps_to_end(self) -> int:
+        """Return the steps until the first decoding request ends."""
+        limit, rows, produced = self._limit, self._rows, self._produced
+        left = (
+            min(rows[request.id]["out"], limit - request.prompt_tokens) - produced[request.id]
+            for request in self.policy.run_list.values()
+            if request.decoding and request.id not in self._unseen
+        )
+        return max(1, min(left, default=1))
 
     def _ended(self, request: Request) -> bool:
         produced = self._produced[request.id]

@@ -119,10 +119,13 @@ class VllmPolicy:
         if not decodes:
             return Wait()
         repeats = group.steps_within(self.pool.free + needed)
-        sealed = len(self.run_list) >= self._max_seqs or (self._fcfs and bool(self.queue))
+        full = len(self.run_list) >= self._max_seqs
+        if self.queue and not full:
+            repeats = min(repeats, group.steps_blocked())
+        sealed = full or (self._fcfs and bool(self.queue))
         if self._ended:
             repeats = 1  # their slots and blocks are free for the decision after the next
-        elif self.queue and self.holds_prompts():
+        elif (self.queue or self.partial) and self.holds_prompts():
             repeats = min(repeats, self.params.prefill_schedule_interval - 1 - self._steps_since_prefill)
         return Batch(decodes, context, chunks, admitted, preempted, stalled, repeats, sealed)
 
