@@ -19,7 +19,6 @@ _POOL_FIELDS = (
     "ep",
     "weights_dtype",
     "kv_dtype",
-    "gpu_memory_utilization",
     "price_per_gpu_hour",
 )
 _ASKED = "max_model_len of the scenario"
@@ -42,26 +41,30 @@ class Change:
 
 def changes(base: dict[str, Any], variant: dict[str, Any]) -> list[Change]:
     """Return the settings that differ between two manifests, most important first."""
-    old, new = _facts(base), _facts(variant)
+    old: Facts = {("model", ""): _model(base)}
+    new: Facts = {("model", ""): _model(variant)}
     pools, others = base.get("pools") or [], variant.get("pools") or []
     if len(pools) == len(others):
         for mine, its in zip(pools, others, strict=True):
             pool = mine["name"] if len(pools) > 1 else ""
-            old |= _pool_facts(mine, pool, mine.get("engine") == its.get("engine"))
-            new |= _pool_facts(its, pool, mine.get("engine") == its.get("engine"))
+            same_engine = mine.get("engine") == its.get("engine")
+            old |= _pool_facts(mine, pool, same_engine)
+            new |= _pool_facts(its, pool, same_engine)
     else:
         old["pools", ""], new["pools", ""] = (" + ".join(map(_words, some)) for some in (pools, others))
+    old |= _other_facts(base)
+    new |= _other_facts(variant)
     keys = list(dict.fromkeys([*old, *new]))
     return [Change(*key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
 
 
-def _facts(manifest: dict[str, Any]) -> Facts:
-    model, trace = manifest.get("model") or {}, manifest.get("trace") or {}
-    facts: Facts = {
-        ("model", ""): model.get("name"),
-        ("router", ""): manifest.get("router"),
-        ("trace", ""): trace.get("name"),
-    }
+def _model(manifest: dict[str, Any]) -> str | None:
+    return (manifest.get("model") or {}).get("name")
+
+
+def _other_facts(manifest: dict[str, Any]) -> Facts:
+    trace = manifest.get("trace") or {}
+    facts: Facts = {("router", ""): manifest.get("router"), ("trace", ""): trace.get("name")}
     facts |= {(name, ""): value for name, value in _flat(manifest.get("workload") or {})}
     facts |= {(f"slo.{name}", ""): value for name, value in (manifest.get("slo") or {}).items()}
     return facts
@@ -72,6 +75,7 @@ def _pool_facts(pool: dict[str, Any], name: str, same_engine: bool) -> Facts:
     if str(pool.get("limit_reason")).startswith(_ASKED):
         facts["max_model_len", name] = pool.get("max_model_len")
     if same_engine:
+        facts["gpu_memory_utilization", name] = pool.get("gpu_memory_utilization")
         facts |= {(key, name): value for key, value in (pool.get("engine_options") or {}).items()}
     return facts
 

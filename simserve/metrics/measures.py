@@ -26,15 +26,15 @@ def _latency(key: str, words: str) -> list[Measure]:
 
 
 MEASURES = (
-    Measure("counts.completed", "requests completed", "number", "higher"),
-    Measure("whole.requests_per_s", "requests/s", "number", "higher"),
-    Measure("whole.output_tokens_per_s", "output tokens/s", "number", "higher"),
-    Measure("whole.total_tokens_per_s", "prompt + output tokens/s", "number", "higher"),
     *_latency("ttft_ms", "TTFT"),
     *_latency("tpot_ms", "TPOT"),
     *_latency("itl_ms", "ITL"),
     *_latency("e2e_ms", "E2E"),
     *_latency("queueing_ms", "queueing"),
+    Measure("counts.completed", "requests completed", "number", "higher"),
+    Measure("whole.requests_per_s", "requests/s", "number", "higher"),
+    Measure("whole.output_tokens_per_s", "output tokens/s", "number", "higher"),
+    Measure("whole.total_tokens_per_s", "prompt + output tokens/s", "number", "higher"),
     Measure("whole.slo.attainment", "SLO attainment", "share", "higher"),
     Measure("whole.slo.goodput_requests_per_s", "goodput, requests/s", "number", "higher"),
     Measure("whole.hit_rate", "prefix hit rate", "share", "higher"),

@@ -41,7 +41,8 @@ class Counts:
     """Requests preempted at least once."""
     prompt_tokens: int
     output_tokens: int
-    """Tokens of completed requests."""
+    cached_tokens: int
+    """Tokens of completed requests; cached are the prompt tokens that the prefix cache had."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ def _counts(result: Result, columns: Columns) -> Counts:
         preempted=int((result.preemptions > 0).sum()),
         prompt_tokens=int(result.prompt_tokens[done].sum()),
         output_tokens=int(outputs.sum()),
+        cached_tokens=int(result.cached_tokens[done].sum()),
     )
 
 

@@ -70,15 +70,15 @@ def distribution(curves: list[Curve], window: dict[str, Any], limits: dict[str, 
         )
         traces.append(_marks(label, colour, window[key]))
     lines = [limits[curve.key] for curve in curves if curve.key in limits]
-    axis = _latency_axis(everything, lines)
+    axis = latency_axis(everything, lines)
     return {
         "data": traces,
         "layout": {
             "height": 17,
             "xaxis": axis,
             "yaxis": {"range": [0, 101], "ticksuffix": " %", "dtick": 25},
-            "shapes": [_limit_line(limit) for limit in lines],
-            "annotations": [_limit_label(limit, axis.get("type") == "log") for limit in lines],
+            "shapes": [limit_line(limit) for limit in lines],
+            "annotations": [limit_label(limit, axis.get("type") == "log") for limit in lines],
             "margin": {"t": 20, "l": 48, "r": 14, "b": 40},
             "showlegend": False,
         },
@@ -101,7 +101,8 @@ def _marks(label: str, colour: str, found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _latency_axis(values: list[float], limits: list[float]) -> dict[str, Any]:
+def latency_axis(values: list[float], limits: list[float]) -> dict[str, Any]:
+    """Return an axis in ms for these values and SLO limits, logarithmic where they span much."""
     axis: dict[str, Any] = {"title": {"text": "ms"}, "tickformat": ",~r"}
     if not values:
         return axis
@@ -118,7 +119,8 @@ def _latency_axis(values: list[float], limits: list[float]) -> dict[str, Any]:
     }
 
 
-def _limit_line(limit_ms: float) -> dict[str, Any]:
+def limit_line(limit_ms: float) -> dict[str, Any]:
+    """Return a vertical line at an SLO limit."""
     return {
         "type": "line",
         "x0": limit_ms,
@@ -130,7 +132,8 @@ def _limit_line(limit_ms: float) -> dict[str, Any]:
     }
 
 
-def _limit_label(limit_ms: float, logarithmic: bool) -> dict[str, Any]:
+def limit_label(limit_ms: float, logarithmic: bool) -> dict[str, Any]:
+    """Return the line's label."""
     return {
         "x": float(np.log10(limit_ms)) if logarithmic else limit_ms,
         "y": 1,

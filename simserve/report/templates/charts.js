@@ -48,7 +48,7 @@
     const palette = palettes[!paper && dark.matches ? "dark" : "light"];
     for (const [id, figure] of Object.entries(figures)) {
       const box = document.getElementById(id);
-      if (!box) continue;
+      if (!box || !box.clientWidth) continue; // inside closed details: drawn when they open
       const { data, layout } = painted(figure, palette);
       const config = { displayModeBar: false, responsive: !paper, showTips: false };
       Plotly.react(box, data.map((trace) => sized(trace, rem())), layoutOf(layout, palette, rem(), paper), config);
@@ -56,6 +56,8 @@
   };
 
   draw(false);
+  for (const details of document.querySelectorAll("details.run"))
+    details.addEventListener("toggle", () => details.open && draw(false));
   dark.addEventListener("change", () => draw(false));
   addEventListener("beforeprint", () => draw(true));
   addEventListener("afterprint", () => draw(false));

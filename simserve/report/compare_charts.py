@@ -1,0 +1,191 @@
+"""Charts of several runs together: overlaid distributions, and what one latency costs in another."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from simserve.metrics.store import StoredRun
+from simserve.report.distributions import ecdf, gap_ecdf_ms, latency_axis, limit_label, limit_line
+from simserve.report.page import Figure
+from simserve.report.stored import Float64, equals, floats, short
+
+COLOURS = ("ink", "accent", "queue", "decode", "requeue", "other")
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+class Look(NamedTuple):
+    """How a run is drawn wherever it appears."""
+
+    name: str
+    colour: str
+    """A name of the page's palette."""
+    dash: str
+
+    @property
+    def border(self) -> str:
+        """The nearest CSS border style of the line, for keys in the text."""
+        return {"solid": "solid", "dot": "dotted"}.get(self.dash, "dashed")
+
+
+def looks(names: list[str]) -> list[Look]:
+    """Return a look for each run; colours return with another dash after six."""
+    return [Look(n, COLOURS[i % 6], DASHES[i // 6 % 4]) for i, n in enumerate(names)]
+
+
+def overlays(runs: dict[str, StoredRun], limits: dict[str, float]) -> dict[str, Figure]:
+    """Return the cumulative distributions of all runs, one figure per latency."""
+    done = {
+        name: run.requests.filter(equals(run.requests["status"], "completed")) for name, run in runs.items()
+    }
+    curves = {key: {name: _curve(table, key) for name, table in done.items()} for key in _REQUEST_LATENCIES}
+    curves["itl_ms"] = {name: gap_ecdf_ms(run.gaps, "whole") for name, run in runs.items()}
+    return {
+        f"all-{key.removesuffix('_ms')}": _overlay(lines, limits.get(key)) for key, lines in curves.items()
+    }
+
+
+_REQUEST_LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
+
+
+def _completed(run: StoredRun) -> pa.Table:
+    return run.requests.filter(equals(run.requests["status"], "completed"))
+
+
+def _curve(done: pa.Table, key: str) -> tuple[Float64, Float64]:
+    return ecdf(floats(done, key))
+
+
+def _overlay(curves: dict[str, tuple[Float64, Float64]], limit: float | None) -> Figure:
+    traces, ends = [], []
+    for look in looks(list(curves)):
+        values, shares = curves[look.name]
+        if not len(values):
+            continue
+        ends += [float(values[0]), float(values[-1])]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": look.name,
+                "x": short(values),
+                "y": short(shares * 100),
+                "line": {"color": f"${look.colour}", "width": 2, "dash": look.dash, "simplify": False},
+                "hovertemplate": "%{y:.4~g} % ≤ %{x:,.4~g} ms<extra>" + look.name + "</extra>",
+            }
+        )
+    lines = [] if limit is None else [limit]
+    axis = latency_axis(ends, lines)
+    return {
+        "data": traces,
+        "layout": {
+            "height": 19,
+            "xaxis": axis,
+            "yaxis": {"range": [0, 101], "ticksuffix": " %", "dtick": 25},
+            "shapes": [limit_line(line) for line in lines],
+            "annotations": [limit_label(line, axis.get("type") == "log") for line in lines],
+            "margin": {"t": 20, "l": 48, "r": 14, "b": 40},
+            "showlegend": False,
+        },
+    }
+
+
+def frontier(table: dict[str, Any], x_key: str, y_key: str) -> Figure:
+    """Return one labelled point per run; the line joins the runs that no other beats in both."""
+    rows = {row["key"]: row for row in table["measures"]}
+    if x_key not in rows or y_key not in rows:
+        return {"data": [], "layout": {}}
+    xs, ys = rows[x_key]["values"], rows[y_key]["values"]
+    points = [look for look in looks([table["base"], *table["variants"]]) if _both(xs, ys, look.name)]
+    best = sorted(
+        (xs[p.name], ys[p.name]) for p in points if not any(_beats(xs, ys, q.name, p.name) for q in points)
+    )
+    line = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": short(np.array([x for x, _ in best])),
+        "y": short(np.array([y for _, y in best])),
+        "line": {"color": "$muted", "width": 1.5, "dash": "dot"},
+        "hoverinfo": "skip",
+    }
+    dots = {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": short(np.array([xs[p.name] for p in points])),
+        "y": short(np.array([ys[p.name] for p in points])),
+        "text": [p.name for p in points],
+        "textposition": "top center",
+        "marker": {"color": [f"${p.colour}" for p in points], "size": 10},
+        "hovertemplate": "%{text}: %{x:,.4~g} ms, %{y:,.4~g} ms<extra></extra>",
+        "cliponaxis": False,
+    }
+    return {
+        "data": [line, dots] if points else [],
+        "layout": {
+            "height": 21,
+            "xaxis": _axis(f"{rows[x_key]['label']}, ms", [xs[p.name] for p in points]),
+            "yaxis": _axis(f"{rows[y_key]['label']}, ms", [ys[p.name] for p in points]),
+            "margin": {"t": 26, "l": 60, "r": 30, "b": 44},
+            "showlegend": False,
+        },
+    }
+
+
+def _both(xs: dict[str, Any], ys: dict[str, Any], name: str) -> bool:
+    return bool(xs[name]) and bool(ys[name])
+
+
+def _beats(xs: dict[str, float], ys: dict[str, float], one: str, other: str) -> bool:
+    """Return True if a run is nowhere worse than another and somewhere better."""
+    no_worse = xs[one] <= xs[other] and ys[one] <= ys[other]
+    return no_worse and (xs[one] < xs[other] or ys[one] < ys[other])
+
+
+def _axis(title: str, values: list[float]) -> dict[str, Any]:
+    """Return an axis with room for labels; logarithmic from a factor of 5 on."""
+    axis: dict[str, Any] = {"title": {"text": title}, "tickformat": ",~r"}
+    low, high = min(values, default=1), max(values, default=1)
+    if high / low < 5:
+        pad = max((high - low) * 0.2, high * 0.05)
+        return {**axis, "range": [max(low - pad, 0), high + pad]}
+    span = float(np.log10(high / low))
+    bounds = [float(np.log10(low)) - 0.15 * span, float(np.log10(high)) + 0.15 * span]
+    return {**axis, "type": "log", "dtick": "D2" if span < 2 else 1, "range": bounds}
+
+
+def prompt_sources(runs: dict[str, StoredRun]) -> Figure:
+    """Return one bar per run: prompt tokens of completed requests found in the prefix cache, and computed."""
+    names = list(runs)[::-1]
+    counts = [runs[name].summary["counts"] for name in names]
+    whole = np.array([max(found["prompt_tokens"], 1) for found in counts], dtype=np.float64)
+    hit = np.array([found["cached_tokens"] for found in counts], dtype=np.float64)
+    if not hit.any():
+        return {"data": [], "layout": {}}
+    bars = [("found in the prefix cache", "$decode", hit), ("computed", "$prefill", whole - hit)]
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": label,
+            "y": names,
+            "x": short(100 * tokens / whole),
+            "customdata": [f"{int(n):,}" for n in tokens],
+            "hovertemplate": "%{customdata} tokens, %{x:.3~g} %<extra>" + label + "</extra>",
+            "marker": {"color": colour},
+        }
+        for label, colour, tokens in bars
+    ]
+    return {
+        "data": traces,
+        "layout": {
+            "height": 4 + 2.2 * len(names),
+            "barmode": "stack",
+            "bargap": 0.35,
+            "xaxis": {"range": [0, 100], "ticksuffix": " %", "dtick": 25},
+            "yaxis": {"automargin": True, "showgrid": False},
+            "showlegend": False,
+            "margin": {"t": 8, "l": 10, "r": 34, "b": 30},
+        },
+    }

@@ -1,0 +1,124 @@
+"""The page of a scenario with variants: the sentence, the table, the pictures, then each run by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simserve.metrics.comparison import StoredComparison
+from simserve.report.compare_charts import frontier, looks, overlays, prompt_sources
+from simserve.report.compare_words import (
+    change_words,
+    comparison_headline,
+    difference_words,
+    in_unit_words,
+    signed,
+)
+from simserve.report.facts import complete
+from simserve.report.kv_words import kv_sentences
+from simserve.report.page import Figure, render
+from simserve.report.run_page import run_charts, run_context
+
+FRONTIER_FROM = 3
+"""Runs from which on a chart of trade-offs says more than the table."""
+
+SAME = 0.01
+"""Relative differences below this are neither better nor worse."""
+
+Row = dict[str, Any]
+
+
+def comparison_page(found: StoredComparison) -> str:
+    """Return the page of a comparison."""
+    table = found.table
+    base = found.runs[table["base"]]
+    names = list(found.runs)
+    runs = [run_context(run, at=f"run{i}-") for i, run in enumerate(found.runs.values())]
+    charts = _charts(found)
+    for i, run in enumerate(found.runs.values()):
+        charts |= run_charts(run, at=f"run{i}-")
+    differing = [row for row in table["measures"] if len(set(row["values"].values())) > 1]
+    return render(
+        "compare.html.j2",
+        charts,
+        title=complete(base.manifest)["scenario_name"] or found.runs[table["base"]].folder.name,
+        headline=comparison_headline(table),
+        bad=any(not verdict["completed"] for verdict in table["verdicts"].values()),
+        table=table,
+        looks=looks(names),
+        runs=list(zip(names, runs, strict=True)),
+        rows=[_cells(table, row) for row in differing],
+        equal=[_equal(table, row) for row in table["measures"] if row not in differing],
+        changes={name: [change_words(c) for c in changes] for name, changes in table["changes"].items()},
+        warnings=_warnings(found),
+        kv=kv_sentences(table),
+        signed=signed,
+        manifest=complete(base.manifest),
+        scenario_yaml=base.scenario_yaml,
+        definitions=base.summary["definitions"],
+        frontier="ttft-itl" in charts,
+    )
+
+
+def _charts(found: StoredComparison) -> dict[str, Figure]:
+    slo = found.runs[found.table["base"]].summary["whole"]["slo"]
+    figures = overlays(found.runs, slo["limits"] if slo else {})
+    figures["prompt-sources"] = prompt_sources(found.runs)
+    if len(found.runs) >= FRONTIER_FROM:
+        figures["ttft-itl"] = frontier(found.table, "whole.ttft_ms.p50", "whole.itl_ms.p99")
+        figures["tail-tpot"] = frontier(found.table, "whole.ttft_ms.p99", "whole.tpot_ms.p50")
+    return {name: figure for name, figure in figures.items() if figure["data"]}
+
+
+def _cells(table: dict[str, Any], row: Row) -> Row:
+    """Return a row of the table: what each run shows, how it differs, and whether that is better."""
+    cells = []
+    for name in (table["base"], *table["variants"]):
+        value = row["values"][name]
+        cell = {
+            "name": name,
+            "value": value,
+            "text": in_unit_words(value, row["unit"]),
+            "note": "",
+            "judged": "",
+        }
+        if name != table["base"] and value is not None:
+            cell["note"] = _note(row, name)
+            cell["judged"] = _judged(row, name)
+        cells.append(cell)
+    return {"key": row["key"], "label": row["label"], "cells": cells}
+
+
+def _note(row: Row, name: str) -> str:
+    """Return the difference, absolute and relative."""
+    found = row["differences"][name]
+    if found is None:
+        return ""
+    if found["absolute"] == 0:
+        return "same"
+    relative = difference_words(row, name)
+    if row["unit"] == "share":
+        return relative
+    size = in_unit_words(abs(found["absolute"]), row["unit"])
+    absolute = ("−" if found["absolute"] < 0 else "+") + size
+    return f"{absolute}, {relative}" if relative else absolute
+
+
+def _judged(row: Row, name: str) -> str:
+    """Return 'better', 'worse', or nothing."""
+    found = row["differences"][name]
+    if found is None or not row["better"]:
+        return ""
+    share = found["absolute"] if row["unit"] == "share" else found["relative"]
+    if share is None:
+        share = found["absolute"]
+    if abs(share) < SAME:
+        return ""
+    return "better" if (share < 0) == (row["better"] == "lower") else "worse"
+
+
+def _equal(table: dict[str, Any], row: Row) -> tuple[str, str]:
+    return row["label"], in_unit_words(row["values"][table["base"]], row["unit"])
+
+
+def _warnings(found: StoredComparison) -> list[tuple[str, str]]:
+    return [(name, line) for name, run in found.runs.items() for line in run.summary["warnings"]]

@@ -1,0 +1,225 @@
+"""What changed and what it did, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from simserve.report.format import NBSP, latency, number, percent
+
+NOTABLE = 0.02
+"""Relative differences below this are not worth a word in the sentence."""
+
+MAX_CHANGES = 2
+"""Settings named in the sentence; more are only counted."""
+
+
+class _Effect(NamedTuple):
+    key: str
+    words: str
+    best: str
+    """'lowest' or 'highest'."""
+
+
+_EFFECTS = (
+    _Effect("whole.ttft_ms.p50", "median TTFT", "lowest"),
+    _Effect("whole.itl_ms.p99", "p99 ITL", "lowest"),
+    _Effect("whole.ttft_ms.p99", "p99 TTFT", "lowest"),
+    _Effect("whole.tpot_ms.p50", "median TPOT", "lowest"),
+    _Effect("whole.output_tokens_per_s", "output tokens/s", "highest"),
+    _Effect("whole.hit_rate", "prefix hit rate", "highest"),
+)
+
+Row = dict[str, Any]
+
+
+def comparison_headline(table: dict[str, Any]) -> Markup:
+    """Return the sentence for a comparison (the content of compare.json)."""
+    rows = {row["key"]: row for row in table["measures"]}
+    found = [(effect, rows[effect.key]) for effect in _EFFECTS if effect.key in rows]
+    variants = table["variants"]
+    if len(variants) == 1:
+        body = _one(table, variants[0], found)
+    else:
+        body = _several(table, [pair for pair in found if pair[0].key in _OVERVIEW])
+    return body + _verdicts(table["verdicts"]) + "."
+
+
+_OVERVIEW = ("whole.ttft_ms.p50", "whole.itl_ms.p99", "whole.output_tokens_per_s", "whole.hit_rate")
+
+
+def change_words(change: dict[str, Any]) -> str:
+    """Return `max_num_batched_tokens 512 → 8,192`."""
+    return f"{_name(change)} {value_words(change['base'])} → {value_words(change['variant'])}"
+
+
+def value_words(value: Any) -> str:
+    """Return a setting as people write it."""
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def difference_words(row: Row, variant: str) -> str:
+    """Return a variant's difference from the base: `−41 %`, `2.3×`, or in points for shares."""
+    found = row["differences"][variant]
+    if found is None:
+        return ""
+    if row["unit"] == "share":
+        return f"{signed(found['absolute'] * 100)}{NBSP}points"
+    return relative_words(found["relative"])
+
+
+def relative_words(share: float | None) -> str:
+    """Return a relative difference as a signed percentage, from a doubling on as a factor."""
+    if share is None:
+        return ""
+    return f"{number(1 + share)}×" if share >= 1 else f"{signed(share * 100)}{NBSP}%"
+
+
+def signed(value: float) -> str:
+    """Return a number with its sign, a real minus, and 0 without any."""
+    text = number(abs(float(value)))
+    if float(text.replace(",", "")) == 0:
+        return "0"
+    return ("−" if value < 0 else "+") + text
+
+
+def in_unit_words(value: float | None, unit: str) -> str:
+    """Return a value with its unit."""
+    if unit == "ms":
+        return latency(value)
+    if unit == "share":
+        return percent(value)
+    if unit == "bytes" and value is not None:
+        return f"{number(value / 1024)}{NBSP}KiB"
+    return number(value)
+
+
+def _one(table: dict[str, Any], name: str, found: list[tuple[_Effect, Row]]) -> Markup:
+    changed = _parenthesis(map(change_words, table["changes"][name]), len(table["changes"][name]))
+    start = Markup("Against {}, {}{} ").format(_code(table["base"]), _code(name), changed)
+    effects = [(effect, row["differences"][name]["relative"]) for effect, row in found if _has(row, name)]
+    notable = [(effect, share) for effect, share in effects if abs(share) >= NOTABLE]
+    if not notable:
+        return start + "changes neither latencies nor throughput by more than 2 %"
+    good = [pair for pair in notable if (pair[1] < 0) == (pair[0].best == "lowest")]
+    bad = [pair for pair in notable if pair not in good]
+    chosen = [max(side, key=lambda pair: _size(pair[1])) for side in (good, bad) if side]
+    if len(chosen) == 1:
+        chosen = [*(good or bad)][:2]
+    return start + Markup(" and ").join(_verb(effect, share) for effect, share in chosen)
+
+
+def _several(table: dict[str, Any], found: list[tuple[_Effect, Row]]) -> Markup:
+    shared = _shared_change(table)
+    tail = f" ({_name(shared)} {value_words(shared['base'])})" if shared else ""
+    start = Markup("Against {}{}, ").format(_code(table["base"]), tail)
+    wins: dict[str, list[str]] = {}
+    steady = {name for name, verdict in table["verdicts"].items() if verdict["stability"] != "unstable"}
+    for effect, row in found:
+        values = {name: value for name, value in row["values"].items() if value is not None}
+        values = {name: value for name, value in values.items() if name in steady or not steady}
+        if len(values) < 2 or _spread(values.values()) < NOTABLE:
+            continue
+        pick = min if effect.best == "lowest" else max
+        best = pick(values, key=lambda name: values[name])
+        gain = "" if best == table["base"] else difference_words(row, best)
+        words = in_unit_words(values[best], row["unit"])
+        wins.setdefault(best, []).append(
+            f"the {effect.best} {effect.words} ({', '.join(filter(None, (words, gain)))})"
+        )
+    if not wins:
+        return start + "no variant changes latencies or throughput by more than 2 %"
+    parts = [
+        Markup("{}{} has {}").format(_code(name), _own_value(table, name, shared), _listed(words))
+        for name, words in wins.items()
+    ]
+    return start + Markup(", ").join(parts)
+
+
+def _verdicts(verdicts: dict[str, dict[str, Any]]) -> Markup:
+    """Return what must be said before any latency is believed."""
+    unstable = [name for name, verdict in verdicts.items() if verdict["stability"] == "unstable"]
+    partial = [
+        Markup("{} completes {} of {} requests").format(
+            _code(name), number(verdict["completed"]), number(verdict["requests"])
+        )
+        for name, verdict in verdicts.items()
+        if verdict["completed"] < verdict["requests"]
+    ]
+    parts = partial[:]
+    if unstable and len(unstable) == len(verdicts):
+        parts.append(Markup("every run falls behind the arrivals (unstable)"))
+    elif unstable:
+        verb = "falls" if len(unstable) == 1 else "fall"
+        who = _listed([_code(name) for name in unstable])
+        parts.append(Markup("{} {} behind the arrivals (unstable)").format(who, verb))
+    return Markup("; ") + Markup(", ").join(parts) if parts else Markup("")
+
+
+def _verb(effect: _Effect, share: float) -> Markup:
+    if share >= 1:
+        return Markup("raises {} {}×").format(effect.words, number(1 + share))
+    verb = "raises" if share > 0 else "lowers"
+    return Markup("{} {} by {}").format(verb, effect.words, percent(abs(share)))
+
+
+def _parenthesis(words: Iterable[str], count: int) -> str:
+    shown = list(words)[:MAX_CHANGES]
+    if not shown:
+        return " (no setting differs)"
+    more = f" and {count - len(shown)} more" if count > len(shown) else ""
+    return f" ({', '.join(shown)}{more})"
+
+
+def _shared_change(table: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the one setting that every variant changes, and nothing else; None if there is no such one."""
+    lists = list(table["changes"].values())
+    first = lists[0][0] if lists and lists[0] else None
+    same = all(len(found) == 1 and _name(found[0]) == _name(first) for found in lists) if first else False
+    return first if same else None
+
+
+def _own_value(table: dict[str, Any], name: str, shared: dict[str, Any] | None) -> str:
+    if name == table["base"]:
+        return ""
+    found = table["changes"][name]
+    if shared:
+        return f" ({value_words(found[0]['variant'])})"
+    return _parenthesis(map(change_words, found), len(found))
+
+
+def _name(change: dict[str, Any]) -> str:
+    return f"{change['pool']}.{change['name']}" if change["pool"] else change["name"]
+
+
+def _has(row: Row, variant: str) -> bool:
+    found = row["differences"][variant]
+    return found is not None and found["relative"] is not None
+
+
+def _size(share: float) -> float:
+    """Return how large a relative difference is, so that halving counts as much as doubling."""
+    ratio = max(1 + share, 1e-9)
+    return max(ratio, 1 / ratio)
+
+
+def _spread(values: Iterable[float]) -> float:
+    low, high = min(found := list(values)), max(found)
+    return (high - low) / high if high else 0.0
+
+
+def _listed(words: list[Any]) -> Markup:
+    head, last = words[:-1], words[-1]
+    return Markup("{} and {}").format(Markup(", ").join(head), last) if head else Markup("{}").format(last)
+
+
+def _code(name: str) -> Markup:
+    return Markup("<code>{}</code>").format(name)

@@ -1,0 +1,96 @@
+"""The sections about one run: numbers for the templates, and its figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from simserve.metrics.store import StoredRun
+from simserve.report.distributions import Curve, distribution, ecdf, gap_ecdf_ms
+from simserve.report.facts import complete
+from simserve.report.headline import LIMIT_WORDS, hardware, headline, limits_in_words
+from simserve.report.over_time import BINS, Course, course, over_time
+from simserve.report.page import Figure
+from simserve.report.stored import equals, floats
+from simserve.report.where import PARTS, parts, where_time_went
+from simserve.units import NS_PER_S
+
+LATENCIES = (
+    ("TTFT", "ttft_ms"),
+    ("TPOT", "tpot_ms"),
+    ("ITL", "itl_ms"),
+    ("E2E", "e2e_ms"),
+    ("queueing", "queueing_ms"),
+    ("re-queueing", "requeued_ms"),
+    ("E2E per token", "normalised_ms"),
+)
+
+_PROVENANCE = ("measured", "interpolated", "extrapolated", "analytic")
+
+
+def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
+    """Return what the templates of a run read; `at` comes before the names of its sections and figures."""
+    summary, manifest = run.summary, complete(run.manifest)
+    return {
+        "at": at,
+        "summary": summary,
+        "manifest": manifest,
+        "title": manifest["scenario_name"] or run.folder.name,
+        "headline": headline(summary, manifest),
+        "hardware": hardware(summary, manifest),
+        "limits_in_words": limits_in_words,
+        "limit_words": LIMIT_WORDS,
+        "latencies": LATENCIES,
+        "scenario_yaml": run.scenario_yaml,
+        "bins": BINS,
+        "parts": [(label, colour[1:]) for label, _, colour in PARTS],
+        "definitions": summary["definitions"],
+        "provenance": sorted(summary["provenance"], key=_trust),
+    }
+
+
+def run_charts(run: StoredRun, at: str = "") -> dict[str, Figure]:
+    """Return the figures of a run by name, without those that would be empty."""
+    summary, whole = run.summary, run.summary["whole"]
+    if whole["start_s"] is None:
+        return {}
+    figures = {"over-time": over_time(_course(run), _steady(summary))}
+    if summary["counts"]["completed"]:
+        done = run.requests.filter(equals(run.requests["status"], "completed"))
+        figures |= _distributions(run, done) | {
+            "ttft-parts": where_time_went(parts(done, "ttft_ms")),
+            "e2e-parts": where_time_went(parts(done, "e2e_ms")),
+        }
+    return {at + name: figure for name, figure in figures.items() if figure["data"]}
+
+
+def _distributions(run: StoredRun, done: pa.Table) -> dict[str, Figure]:
+    whole = run.summary["whole"]
+    limits = whole["slo"]["limits"] if whole["slo"] else {}
+    curves = {
+        "ttft": [Curve("TTFT", "$accent", "ttft_ms", *ecdf(floats(done, "ttft_ms")))],
+        "tpot": [
+            Curve("TPOT (per request)", "$accent", "tpot_ms", *ecdf(floats(done, "tpot_ms"))),
+            Curve("ITL (per gap)", "$decode", "itl_ms", *gap_ecdf_ms(run.gaps, "whole")),
+        ],
+        "e2e": [Curve("E2E", "$accent", "e2e_ms", *ecdf(floats(done, "e2e_ms")))],
+    }
+    return {name: distribution(lines, whole, limits) for name, lines in curves.items()}
+
+
+def _course(run: StoredRun) -> Course:
+    whole = run.summary["whole"]
+    blocks = {replica["name"]: replica["kv_blocks"] for replica in run.summary["replicas"]}
+    start_ns, end_ns = round(whole["start_s"] * NS_PER_S), round(whole["end_s"] * NS_PER_S)
+    return course(run.requests, run.timeline, blocks, start_ns, end_ns)
+
+
+def _steady(summary: dict[str, Any]) -> tuple[float, float] | None:
+    steady = summary["steady"]
+    return (steady["start_s"], steady["end_s"]) if steady["duration_s"] else None
+
+
+def _trust(provenance: str) -> tuple[int, str]:
+    """Order of provenances: best first, unknown ones last."""
+    return (_PROVENANCE.index(provenance) if provenance in _PROVENANCE else len(_PROVENANCE), provenance)
