@@ -2,7 +2,7 @@
 
 from simserve.core.batch import Batch, Chunk, Wait
 from simserve.core.request import Request
-from simserve.core.result import PoolFacts, ReplicaResult, Result, Status, Timeline, TokenGaps
+from simserve.core.result import PoolFacts, ReplicaResult, Result, Status, TierResult, Timeline, TokenGaps
 from simserve.core.trace import Trace, TraceOrigin
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Request",
     "Result",
     "Status",
+    "TierResult",
     "Timeline",
     "TokenGaps",
     "Trace",

@@ -45,6 +45,37 @@ class Timeline:
 
 
 @dataclass(frozen=True)
+class TierResult:
+    """Totals of one KV tier below HBM, as one replica used it."""
+
+    kind: str
+    """cpu, ssd or remote."""
+    shared_by: str
+    """Who shares the store: replica (nobody), node or cluster."""
+    capacity_blocks: int
+    block_bytes: int
+    used_blocks: int
+    """Blocks in the store at the end, whoever put them there."""
+    hit_tokens: int
+    """Tokens loaded into HBM instead of being computed."""
+    refused_tokens: int
+    """Tokens that were there for an admitted request, but computing them again was faster."""
+    read_bytes: int
+    written_bytes: int
+    """From HBM or the tier above."""
+    promoted_blocks: int
+    """Copies kept of what a lower tier sent through this one."""
+    evicted_blocks: int
+    """Blocks dropped for room; they are offered to the tier below."""
+    moved_up_blocks: int
+    """Blocks that left because HBM has them (exclusive tiers)."""
+    read_link_ns: int
+    """Time that the links were busy with reads, of all who share them."""
+    write_link_ns: int
+    """Time that the links need for all that was written; more than the run lasted means too slow."""
+
+
+@dataclass(frozen=True)
 class ReplicaResult:
     """Totals of one replica."""
 
@@ -70,6 +101,8 @@ class ReplicaResult:
     decode_pairs: int
     """The same for decode steps: the sum of contexts read."""
     timeline: Timeline
+    kv_tiers: tuple[TierResult, ...] = ()
+    """KV tiers below HBM, fastest first."""
 
 
 @dataclass(frozen=True)

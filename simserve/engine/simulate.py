@@ -87,4 +87,5 @@ def _replica_result(replica: Replica) -> ReplicaResult:
         prefill_pairs=meter.prefill_pairs,
         decode_pairs=meter.decode_pairs,
         timeline=meter.timeline.result(),
+        kv_tiers=getattr(replica.policy, "kv_tiers", ()),
     )

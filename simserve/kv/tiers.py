@@ -1,0 +1,299 @@
+"""KV tiers below HBM: host memory, SSD, a remote store. Which blocks they hold, and what a load costs.
+
+Blocks are named by content key, as in `PrefixCache`. Each tier is an LRU list; what one drops goes to the
+next. A load occupies the tier's read link, first come first served, so its end is known when it begins.
+Writes take no time: a block can be loaded from the moment HBM gives it up (a link too slow for what is
+written shows in the results). In outline as vLLM's offloading connector, LMCache and SGLang's HiCache, in
+detail as none of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from simserve.core import TierResult
+from simserve.units import NS_PER_S
+
+RecomputeNs = Callable[[int, int], int]
+"""(tokens, cached tokens before them) -> ns of computing them as a prompt."""
+
+
+@dataclass(frozen=True)
+class TierSpec:
+    """One tier: all figures as seen by one replica."""
+
+    kind: str
+    capacity_blocks: int
+    block_bytes: int
+    """Bytes that move when one block is read or written."""
+    read_bytes_per_s: int
+    write_bytes_per_s: int
+    latency_ns: int
+    """From the request for a transfer to its first byte; transfers overlap it."""
+    shared_by: str = "replica"
+    own_link: bool = True
+    """False if all who share the store share its links too (drives), True if each has its own (PCIe, NIC)."""
+
+
+class Link:
+    """One direction of a tier's links."""
+
+    __slots__ = ("bytes_per_s", "free_ns", "moved_bytes")
+
+    def __init__(self, bytes_per_s: int) -> None:
+        self.bytes_per_s = bytes_per_s
+        self.free_ns = 0
+        """When the transfers accepted so far are over."""
+        self.moved_bytes = 0
+
+    def time_ns(self, size_bytes: int) -> int:
+        """Return how long `size_bytes` occupy the link, rounded up."""
+        return -(-size_bytes * NS_PER_S // self.bytes_per_s)
+
+    def end_ns(self, size_bytes: int, now_ns: int) -> int:
+        """Return when a transfer that is asked for now would be over."""
+        return max(now_ns, self.free_ns) + self.time_ns(size_bytes)
+
+
+class Store:
+    """The blocks of one tier, least recently used first; replicas may share it."""
+
+    def __init__(self, spec: TierSpec) -> None:
+        """An empty store; its links are used only by tiers that share them."""
+        self.spec = spec
+        self.held: OrderedDict[int, None] = OrderedDict()
+        self.reads = Link(spec.read_bytes_per_s)
+        self.writes = Link(spec.write_bytes_per_s)
+
+    def put(self, keys: Iterable[int]) -> list[int]:
+        """Hold `keys`, the last as most recently used; return what had to go."""
+        held = self.held
+        for key in keys:
+            held[key] = None
+            held.move_to_end(key)
+        return [held.popitem(last=False)[0] for _ in range(len(held) - self.spec.capacity_blocks)]
+
+
+class _Tier:
+    """A store as one replica uses it: its links and its counts."""
+
+    def __init__(self, store: Store) -> None:
+        spec = store.spec
+        self.store = store
+        self.spec = spec
+        self.reads = Link(spec.read_bytes_per_s) if spec.own_link else store.reads
+        self.writes = Link(spec.write_bytes_per_s) if spec.own_link else store.writes
+        self.counts: Counter[str] = Counter()
+
+    def load_end_ns(self, blocks: int, now_ns: int) -> int:
+        return self.reads.end_ns(blocks * self.spec.block_bytes, now_ns) + self.spec.latency_ns
+
+    def read(self, blocks: int, now_ns: int) -> int:
+        """Begin to read `blocks`; return when they are there."""
+        size_bytes = blocks * self.spec.block_bytes
+        end_ns = self.load_end_ns(blocks, now_ns)
+        self.reads.free_ns = end_ns - self.spec.latency_ns
+        self.reads.moved_bytes += size_bytes
+        self.counts["read"] += blocks
+        return end_ns
+
+    def write(self, keys: Sequence[int], how: str = "written") -> list[int]:
+        """Hold `keys`, counted as written or promoted unless held already; return what had to go."""
+        held = self.store.held
+        known = len(held)
+        dropped = self.store.put(keys)
+        new = len(held) + len(dropped) - known
+        self.counts[how] += new
+        self.counts["evicted"] += len(dropped)
+        if how == "written":
+            self.writes.moved_bytes += new * self.spec.block_bytes
+        return dropped
+
+    def give_up(self, key: int) -> None:
+        """Let a block go up."""
+        del self.store.held[key]
+        self.counts["moved up"] += 1
+
+    def result(self, block_size: int) -> TierResult:
+        counts, size = self.counts, self.spec.block_bytes
+        return TierResult(
+            kind=self.spec.kind,
+            shared_by=self.spec.shared_by,
+            capacity_blocks=self.spec.capacity_blocks,
+            block_bytes=size,
+            used_blocks=len(self.store.held),
+            hit_tokens=counts["read"] * block_size,
+            refused_tokens=counts["refused"] * block_size,
+            read_bytes=counts["read"] * size,
+            written_bytes=counts["written"] * size,
+            promoted_blocks=counts["promoted"],
+            evicted_blocks=counts["evicted"],
+            moved_up_blocks=counts["moved up"],
+            read_link_ns=self.reads.time_ns(self.reads.moved_bytes),
+            write_link_ns=self.writes.time_ns(self.writes.moved_bytes),
+        )
+
+
+class Plan(NamedTuple):
+    """What the tiers hold of a prompt beyond HBM, and how much of it is worth loading."""
+
+    keys: Sequence[int]
+    """Blocks found, one after the other."""
+    places: Sequence[int]
+    """Tier of each."""
+    blocks: int
+    """How many of them to load; 0: computing them again is faster."""
+
+
+NOTHING = Plan((), (), 0)
+
+
+class TierCache:
+    """The tiers of one replica, fastest first."""
+
+    def __init__(
+        self,
+        stores: Sequence[Store],
+        *,
+        block_size: int,
+        recompute_ns: RecomputeNs,
+        write_through: bool = False,
+        inclusive: bool = True,
+        min_hit_tokens: int = 0,
+    ) -> None:
+        """`stores` may be shared with other replicas.
+
+        Written back: HBM gives a block to the first tier when it drops it. Written through: when the block
+        becomes full. Inclusive: a loaded block stays where it was, and the tiers above get a copy; else it
+        moves.
+        """
+        self._tiers = [_Tier(store) for store in stores if store.spec.capacity_blocks]
+        self._block_size = block_size
+        self._recompute_ns = recompute_ns
+        self._through = write_through
+        self._inclusive = inclusive
+        self._min_hit_tokens = min_hit_tokens
+        shared = any(tier.spec.shared_by != "replica" for tier in self._tiers)
+        self.evictions_seen_by_others = shared and not write_through
+        """True if the order in which replicas drop blocks matters to each other."""
+
+    def results(self) -> tuple[TierResult, ...]:
+        """Return the totals of each tier."""
+        return tuple(tier.result(self._block_size) for tier in self._tiers)
+
+    # -- what HBM tells ----------------------------------------------------------------------------------
+
+    def dropped(self, keys: Sequence[int]) -> None:
+        """HBM no longer holds these blocks, the last dropped last."""
+        if not self._through:
+            if not self._inclusive:
+                self._remove_below(keys)
+            self._write(0, keys)
+
+    def filled(self, keys: Sequence[int]) -> None:
+        """These blocks became full in HBM."""
+        if self._through:
+            self._write(0, keys[::-1])
+
+    def used(self, keys: Sequence[int]) -> None:
+        """An admitted request hit these blocks in HBM: their copies here are as good as used."""
+        if self._through:
+            self._touch(keys)
+
+    # -- loads -------------------------------------------------------------------------------------------
+
+    def plan(self, keys: Sequence[int], known: int, hits: int, now_ns: int) -> Plan:
+        """Return what to load for a request with `known` tokens whose first `hits` blocks are in HBM.
+
+        `keys` are its blocks after these. Loads as much as saves most time: prompt time saved, less the load
+        with all that its links have accepted before. Changes nothing.
+        """
+        places = self._find(keys)
+        size = self._block_size
+        if not places or len(places) * size < self._min_hit_tokens:
+            return Plan(keys[: len(places)], places, 0)
+        whole_ns = self._recompute_ns(known - hits * size, hits * size)
+        best_ns, best = 0, 0
+        for blocks in _cuts(places):
+            loaded = (hits + blocks) * size
+            saved_ns = whole_ns - self._recompute_ns(known - loaded, loaded)
+            gain_ns = saved_ns - (self._load_end_ns(places[:blocks], now_ns) - now_ns)
+            if gain_ns > best_ns:
+                best_ns, best = gain_ns, blocks
+        return Plan(keys[: len(places)], places, best)
+
+    def load(self, plan: Plan, now_ns: int) -> int:
+        """Begin to load the plan's blocks; return when they are in HBM."""
+        keys, places = plan.keys[: plan.blocks], plan.places[: plan.blocks]
+        end_ns = max(self._tiers[level].read(blocks, now_ns) for level, blocks in Counter(places).items())
+        if self._inclusive:
+            self._touch(keys)
+            self._promote(keys, places)
+        else:
+            for key, level in zip(keys, places, strict=True):
+                self._tiers[level].give_up(key)
+        self.refused(plan)
+        return end_ns
+
+    def refused(self, plan: Plan) -> None:
+        """Count the blocks that were found and are computed nevertheless."""
+        for level, blocks in Counter(plan.places[plan.blocks :]).items():
+            self._tiers[level].counts["refused"] += blocks
+
+    # -- parts -------------------------------------------------------------------------------------------
+
+    def _find(self, keys: Sequence[int]) -> list[int]:
+        """Return the first tier that holds each block, up to the first that none holds."""
+        places: list[int] = []
+        holders = [(level, tier.store.held) for level, tier in enumerate(self._tiers)]
+        for key in keys:
+            level = next((level for level, held in holders if key in held), None)
+            if level is None:
+                break
+            places.append(level)
+        return places
+
+    def _load_end_ns(self, places: Sequence[int], now_ns: int) -> int:
+        return max(self._tiers[level].load_end_ns(n, now_ns) for level, n in Counter(places).items())
+
+    def _write(self, level: int, keys: Sequence[int], how: str = "written") -> None:
+        """Put blocks in a tier; what it drops goes to the next."""
+        for tier in self._tiers[level:]:
+            if not keys:
+                return
+            keys = tier.write(keys, how)
+            how = "written"
+
+    def _touch(self, keys: Sequence[int]) -> None:
+        """Mark blocks as just used wherever they are, the end of the chain first."""
+        for tier in self._tiers:
+            held = tier.store.held
+            for key in reversed(keys):
+                if key in held:
+                    held.move_to_end(key)
+
+    def _promote(self, keys: Sequence[int], places: Sequence[int]) -> None:
+        """Copy loaded blocks to the tiers above the one that had them."""
+        for level in range(max(places) - 1, -1, -1):
+            lower = [key for key, place in zip(keys, places, strict=True) if place > level]
+            self._write(level, lower[::-1], "promoted")
+
+    def _remove_below(self, keys: Sequence[int]) -> None:
+        """Take blocks out of all tiers but the first: a block is in one tier only."""
+        for tier in self._tiers[1:]:
+            for key in keys:
+                if key in tier.store.held:
+                    tier.give_up(key)
+
+
+def _cuts(places: Sequence[int]) -> list[int]:
+    """Return the numbers of blocks worth considering: all, or all before the first of a slower tier."""
+    cuts, slowest = [], places[0]
+    for index, level in enumerate(places):
+        if level > slowest:
+            cuts.append(index)
+            slowest = level
+    return [*cuts, len(places)]
