@@ -1,8 +1,8 @@
 """A replica as a router with a refresh interval sees it: as it was at the last multiple of the interval.
 
 A view costs no events. It is brought up to date when somebody looks, and before anything in the replica
-changes; between two changes the state of any instant can be computed, so it is exactly that of the refresh, and
-fast-forward and stepping show the same. A refresh comes before everything else of its instant.
+changes; between two changes the state of any instant can be computed, so it is exactly that of the refresh,
+and fast-forward and stepping show the same. A refresh comes before everything else of its instant.
 """
 
 from __future__ import annotations

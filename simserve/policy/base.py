@@ -68,7 +68,7 @@ class Observable(Protocol):
         ...
 
     def cached_tokens(self, request: Request) -> int:
-        """Return the tokens at the start of a request's prompt that the prefix cache holds; change nothing."""
+        """Return the tokens at the start of a request's prompt that the cache holds; change nothing."""
         ...
 
 

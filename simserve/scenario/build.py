@@ -7,20 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from simserve.core import Result, Trace
 from simserve.engine import Progress, ReplicaSpec, simulate
 from simserve.latency.profiles import ProfileStore
 from simserve.metrics import Slo, Summary, summarize
 from simserve.model import ModelSpec, load_model
-from simserve.router.base import ROUTERS, Router
-from simserve.scenario.engine import component
-from simserve.scenario.explain import explain
 from simserve.scenario.load import LoadedScenario, loaded
 from simserve.scenario.manifest import manifest
 from simserve.scenario.pool import BuiltPool, build_pool
 from simserve.scenario.resolved import resolved_yaml
+from simserve.scenario.router import build_router, check_router, router_assumptions
 from simserve.scenario.spec import Scenario
 from simserve.scenario.workload import build_trace
 
@@ -44,7 +40,7 @@ class Deployment:
         return simulate(
             self.trace,
             self.replicas(),
-            build_router(self.loaded),
+            build_router(self.loaded, self.trace, self.pools[0].engine.block_size),
             [pool.facts for pool in self.pools],
             closed_loop=closed_loop.concurrency if closed_loop else None,
             fast_forward=scenario.fast_forward,
@@ -54,6 +50,13 @@ class Deployment:
     def replicas(self) -> list[ReplicaSpec]:
         """Return the replicas of all pools, each with a fresh policy."""
         return [replica for pool in self.pools for replica in pool.replicas(self.trace)]
+
+    @property
+    def router_assumptions(self) -> tuple[str, ...]:
+        """What was taken for granted about the router, in words; nothing if there is nothing to choose."""
+        if sum(pool.spec.replicas for pool in self.pools) == 1:
+            return ()
+        return router_assumptions(self.loaded, self.trace, self.pools[0].engine.block_size)
 
     @property
     def slo(self) -> Slo | None:
@@ -84,7 +87,7 @@ def build(source: LoadedScenario | Scenario, trace: Trace | None = None) -> Depl
     `trace` is the scenario's workload where somebody has built it already. Variants are left alone.
     """
     it = source if isinstance(source, LoadedScenario) else loaded(source)
-    build_router(it)
+    check_router(it)
     trace = trace or build_trace(it)
     model = _model(it)
     profiles = ProfileStore([it.file(name, ("profiles", i)) for i, name in enumerate(it.scenario.profiles)])
@@ -106,18 +109,6 @@ def build_all(source: LoadedScenario | Scenario) -> dict[str, Deployment]:
 def run_scenario(scenario: Scenario, progress: Progress | None = None) -> Result:
     """Build and simulate a scenario made in Python; relative names start from the current folder."""
     return build(scenario).simulate(progress)
-
-
-def build_router(it: LoadedScenario) -> Router:
-    """Return a fresh router with its settings validated."""
-    spec = it.scenario.router
-    with it.blame("router"):
-        router = component(ROUTERS, spec.kind, ("Params", "choose"))
-    try:
-        params = router.Params.model_validate(spec.options, strict=True)
-    except ValidationError as error:
-        raise explain(error, it.document, router.Params, ("router",), also_allowed=["kind"]) from error
-    return router(params, seed=it.scenario.seed)
 
 
 def _model(it: LoadedScenario) -> ModelSpec:

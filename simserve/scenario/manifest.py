@@ -43,6 +43,7 @@ def assumptions(deployment: Deployment) -> list[str]:
     """Return what was taken for granted about the system, in words, each once (the trace's are its own)."""
     lines = [f"model {deployment.model.name}: {deployment.model.source}"]
     lines += [line for pool in deployment.pools for line in pool.assumptions]
+    lines += deployment.router_assumptions
     lines += [f"profile {note}" for note in deployment.profiles.notes()]
     return list(dict.fromkeys(lines))
 

@@ -1,0 +1,87 @@
+"""llm-d's inference scheduler: a weighted sum of scores between 0 and 1, the highest wins, ties are drawn.
+
+Follows llm-d-inference-scheduler and the Gateway API inference extension under it (sources of 2025 and 2026;
+formulas in `llm_d_scorers`). Engine metrics are as of the last scrape, every 50 ms by default; the prefix
+index and the scheduler's own counts are up to date. The default weights are those of llm-d's guide to precise
+prefix routing (recalled). Left out: filters (every replica serves all), latency prediction, profiles for PD.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from simserve.core import Request
+from simserve.router.base import ROUTERS, StateParams, Target
+from simserve.router.llm_d_scorers import Memory, Situation, scorers
+
+ScorerName = Literal[
+    "active-request-scorer",
+    "kv-cache-utilization-scorer",
+    "load-aware-scorer",
+    "no-hit-lru-scorer",
+    "precise-prefix-cache-scorer",
+    "queue-scorer",
+    "running-requests-size-scorer",
+    "session-affinity-scorer",
+]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class LlmDParams(StateParams):
+    """Scorers by llm-d's own names, with their weights."""
+
+    scorers: dict[ScorerName, Weight] = Field(
+        default={"precise-prefix-cache-scorer": 3, "queue-scorer": 2, "kv-cache-utilization-scorer": 2},
+        min_length=1,
+        description="Weight of each scorer that takes part.",
+    )
+    refresh_ms: float = Field(
+        default=50.0,
+        ge=0,
+        le=3_600_000,
+        allow_inf_nan=False,
+        description="Interval between scrapes of the engines' metrics.",
+    )
+    threshold: int = Field(
+        default=128, ge=1, description="Waiting requests at which load-aware-scorer gives 0."
+    )
+
+
+@ROUTERS.register("llm_d")
+class LlmDRouter:
+    """Highest weighted sum of scores."""
+
+    Params = LlmDParams
+
+    def __init__(self, params: LlmDParams, *, seed: int, sessions: Sequence[int] | None = None) -> None:
+        """`seed` fixes draws between equals; without `sessions` session affinity does nothing."""
+        self.refresh_ns = params.refresh_ns
+        self._weights = params.scorers
+        self._memory = Memory(sessions)
+        self._scorers = scorers(self._memory, params.threshold)
+        self._random = random.Random(seed)
+        self.assumptions: tuple[str, ...] = ()
+        if sessions is None and self._weights.get("session-affinity-scorer"):
+            self.assumptions = ("the trace has no sessions: session-affinity-scorer has no effect",)
+
+    def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:
+        """Return the target with the highest sum."""
+        situation = Situation(request, targets, now_ns)
+        self._memory.in_flight.expect(len(targets))
+        totals = [0.0] * len(targets)
+        for name, weight in self._weights.items():
+            scores = self._scorers[name](situation)
+            totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
+        most = max(totals)
+        best = [index for index, total in enumerate(totals) if total == most]
+        chosen = best[0] if len(best) == 1 else self._random.choice(best)
+        self._memory.note(situation, chosen, cold="no-hit-lru-scorer" in self._weights)
+        return chosen
+
+    def ended(self, request: Request, now_ns: int) -> None:
+        """A request came back."""
+        self._memory.in_flight.ended(request)

@@ -1,0 +1,113 @@
+"""Scorers of llm-d: each gives every replica a score between 0 and 1, the higher the better.
+
+Names and formulas follow llm-d-inference-scheduler (precise prefix cache, load-aware, active requests,
+session affinity, no-hit LRU) and the Gateway API inference extension (queue, running requests, KV use).
+Left out: the time-out after which a request in flight is no longer counted (2 minutes by default there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+from simserve.core import Request
+from simserve.router.base import Target
+from simserve.router.in_flight import InFlight
+
+
+class Situation:
+    """One request to be placed."""
+
+    def __init__(self, request: Request, targets: Sequence[Target], now_ns: int) -> None:
+        self.request = request
+        self.targets = targets
+        self.now_ns = now_ns
+
+    @cached_property
+    def cached_tokens(self) -> list[int]:
+        """Tokens of the prompt that each replica has cached."""
+        return [target.cached_tokens(self.request, self.now_ns) for target in self.targets]
+
+
+Scorer = Callable[[Situation], list[float]]
+
+
+class Memory:
+    """What the scheduler remembers of its decisions."""
+
+    def __init__(self, sessions: Sequence[int] | None) -> None:
+        """`sessions` by request id, or None."""
+        self.in_flight = InFlight()
+        self.sessions = sessions
+        self.session_target: dict[int, int] = {}
+        """Replica that served each session last."""
+        self.cold_order: list[int] = []
+        """Replicas that got requests without any hit, the one longest ago first."""
+
+    def note(self, situation: Situation, chosen: int, *, cold: bool) -> None:
+        """Remember a decision; `cold`: and, if nobody had anything of the prompt, who got it."""
+        self.in_flight.sent(situation.request, chosen)
+        if self.sessions is not None:
+            self.session_target[self.sessions[situation.request.id]] = chosen
+        if cold and not any(situation.cached_tokens):
+            if chosen in self.cold_order:
+                self.cold_order.remove(chosen)
+            self.cold_order.append(chosen)
+
+
+def scorers(memory: Memory, queue_threshold: int) -> dict[str, Scorer]:
+    """Return all scorers by name; `queue_threshold` is that of load-aware-scorer."""
+
+    def active(situation: Situation) -> list[float]:
+        counts = memory.in_flight.counts
+        most = max(counts)
+        return [(most - count) / most if most else 1.0 for count in counts]
+
+    def load_aware(situation: Situation) -> list[float]:
+        waiting = (min(target.waiting_requests, queue_threshold) for target in situation.targets)
+        return [0.5 * (1 - count / queue_threshold) for count in waiting]
+
+    def session_affinity(situation: Situation) -> list[float]:
+        last = None
+        if memory.sessions is not None:
+            last = memory.session_target.get(memory.sessions[situation.request.id])
+        return [float(index == last) for index in range(len(situation.targets))]
+
+    def no_hit_lru(situation: Situation) -> list[float]:
+        count = len(situation.targets)
+        if any(situation.cached_tokens):
+            return [0.5] * count
+        unused = [index for index in range(count) if index not in memory.cold_order]
+        rank = {index: place for place, index in enumerate(unused + memory.cold_order)}
+        return [1 - rank[index] / (count - 1) if count > 1 else 1.0 for index in range(count)]
+
+    return {
+        "active-request-scorer": active,
+        "kv-cache-utilization-scorer": _kv_cache_utilization,
+        "load-aware-scorer": load_aware,
+        "no-hit-lru-scorer": no_hit_lru,
+        "precise-prefix-cache-scorer": _precise_prefix_cache,
+        "queue-scorer": lambda situation: _fewest([target.waiting_requests for target in situation.targets]),
+        "running-requests-size-scorer": lambda situation: _fewest(
+            [target.running_requests for target in situation.targets]
+        ),
+        "session-affinity-scorer": session_affinity,
+    }
+
+
+def _precise_prefix_cache(situation: Situation) -> list[float]:
+    """1 for the longest cached prefix, 0 for the shortest, in between in proportion; 1 if all are equal."""
+    most, least = max(situation.cached_tokens), min(situation.cached_tokens)
+    if most == least:
+        return [1.0] * len(situation.targets)
+    return [(tokens - least) / (most - least) for tokens in situation.cached_tokens]
+
+
+def _kv_cache_utilization(situation: Situation) -> list[float]:
+    return [1 - target.kv_use(situation.now_ns) for target in situation.targets]
+
+
+def _fewest(counts: list[int]) -> list[float]:
+    """1 for the fewest, 0 for the most, in between in proportion; 1 if all are equal."""
+    most, least = max(counts), min(counts)
+    return [(most - count) / (most - least) if most > least else 1.0 for count in counts]

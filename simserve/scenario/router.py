@@ -1,0 +1,57 @@
+"""The router of a scenario, with its settings validated and with what it may know of prompts and sessions."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any
+
+from pydantic import ValidationError
+
+from simserve.core import Trace
+from simserve.kv.content import TraceContent
+from simserve.router.base import ROUTERS, Router, RouterParams
+from simserve.scenario.engine import component
+from simserve.scenario.explain import explain
+from simserve.scenario.load import LoadedScenario
+
+LEAST_BLOCK_TOKENS = 16
+"""Routers look at prompts in blocks of the engine's size, but of no less: vLLM's block, and fine enough.
+
+Where the trace's own blocks are larger they are taken: it says nothing of what is smaller.
+"""
+
+
+def check_router(it: LoadedScenario) -> None:
+    """Raise `ScenarioError` if there is no such router or its settings are wrong."""
+    _router_and_params(it)
+
+
+def build_router(it: LoadedScenario, trace: Trace, engine_block_size: int) -> Router:
+    """Return a fresh router; what its constructor asks for by name is taken from the trace."""
+    router, params = _router_and_params(it)
+    block_size = max(engine_block_size, trace.block_tokens, LEAST_BLOCK_TOKENS)
+    offered: dict[str, Any] = {
+        "content": lambda: TraceContent.of(trace, block_size),
+        "block_size": lambda: block_size,
+        "sessions": lambda: None if trace.session is None else trace.session.tolist(),
+    }
+    wanted = signature(router).parameters
+    known = {name: make() for name, make in offered.items() if name in wanted}
+    return router(params, seed=it.scenario.seed, **known)
+
+
+def router_assumptions(it: LoadedScenario, trace: Trace, engine_block_size: int) -> tuple[str, ...]:
+    """Return what a report must say of the router, such as that it cannot know what prompts share."""
+    kind = it.scenario.router.kind
+    lines = getattr(build_router(it, trace, engine_block_size), "assumptions", ())
+    return tuple(f"router {kind}: {line}" for line in lines)
+
+
+def _router_and_params(it: LoadedScenario) -> tuple[type, RouterParams]:
+    spec = it.scenario.router
+    with it.blame("router"):
+        router = component(ROUTERS, spec.kind, ("Params", "choose"))
+    try:
+        return router, router.Params.model_validate(spec.options, strict=True)
+    except ValidationError as error:
+        raise explain(error, it.document, router.Params, ("router",), also_allowed=["kind"]) from error
