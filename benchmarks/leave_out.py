@@ -26,7 +26,8 @@ from simserve.latency.kernels.experts import Experts, RoutedExperts
 from simserve.latency.kernels.gemm import gemm
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
-from simserve.latency.kernels.mla import Latent, MlaDecode, MlaPrefill
+from simserve.latency.kernels.mla import Latent, MlaDecode
+from simserve.latency.kernels.mla_prefill import MlaPrefill
 from simserve.latency.kernels.prefill import PrefillAttention
 from simserve.latency.roofline import peaks_of
 from simserve.model.spec import MlaAttention

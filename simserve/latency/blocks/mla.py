@@ -13,7 +13,8 @@ from simserve.latency.costs import LinearOp
 from simserve.latency.kernels.collective import all_reduce
 from simserve.latency.kernels.elementwise import elementwise
 from simserve.latency.kernels.gemm import gemm
-from simserve.latency.kernels.mla import Latent, MlaDecode, MlaPrefill
+from simserve.latency.kernels.mla import Latent, MlaDecode
+from simserve.latency.kernels.mla_prefill import MlaPrefill
 from simserve.latency.roofline import BYTES
 from simserve.model.spec import MlaAttention
 

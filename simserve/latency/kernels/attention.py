@@ -89,7 +89,7 @@ def _decode_grid(machine: Machine, wanted: Heads) -> tuple[Grid, float, float] |
         ratio = wanted.kv_bytes / wanted.kv_heads / (heads.kv_bytes / heads.kv_heads)
         grid = grid.scaled(ratio)
     grid.trust = max(grid.trust, found.trust)
-    bandwidth = sustained_bytes_per_us(
-        batch * context * heads.kv_bytes, latency_us, machine.peaks.hbm_bytes_per_s
-    )
+    seen = np.minimum(context, float(heads.window or np.inf))
+    moved = batch * seen * heads.kv_bytes
+    bandwidth = sustained_bytes_per_us(moved, latency_us, machine.peaks.hbm_bytes_per_s)
     return grid, wanted.kv_heads / heads.kv_heads, bandwidth

@@ -1,0 +1,99 @@
+"""Multi-head latent attention of prompt chunks, from the table `mla_prefill`.
+
+Keys and values are made from the latents of new and cached tokens, then attended per head. A short suffix
+on a long cached prefix is cheaper absorbed, as queries of a decode; the cheaper is taken.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simserve.latency.costs import Cost, analytic
+from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, INTERPOLATED, Float64, Grid
+from simserve.latency.kernels.gemm import gemm
+from simserve.latency.kernels.machine import Machine
+from simserve.latency.kernels.mla import Latent, MlaDecode, latent_rows
+from simserve.latency.kernels.prefill import provenance
+from simserve.latency.kernels.walk import TileWalk
+
+
+class MlaPrefill:
+    """Prompt chunks of one layer, expanded or absorbed."""
+
+    def __init__(self, machine: Machine, latent: Latent, dtype: str, decode: MlaDecode) -> None:
+        """`decode` is the same layer's decode kernel."""
+        self.machine = machine
+        self.latent = latent
+        self.decode = decode
+        columns = latent.heads * latent.expanded
+        self._expand = gemm(machine, "kv up", dtype, columns, latent.attention.kv_lora_rank)
+        grid = machine.cached(("mla_prefill", latent), lambda: _prefill_grid(machine, latent))
+        self._walk = None if grid is None else TileWalk(grid, machine.traits, latent.heads)
+        if grid is None:
+            machine.missing("mla_prefill", f"expanded MLA with {latent.heads} heads")
+        self._key_us = self._walk.key_us() if self._walk else 0.0
+
+    def chunk_us(self, batch: int, new: int, cached: int) -> tuple[float, int]:
+        """Return microseconds, and their provenance, of one of `batch` equal chunks computed together."""
+        if self.latent.attention.index_topk and cached + new > self.latent.attention.index_topk:
+            absorbed_us = self.decode.absorbed_us(batch, new, cached + (new + 1) / 2)
+            return absorbed_us / batch, ANALYTIC
+        if new == 1 and cached:
+            cost = self.decode.cost(batch, np.array([cached + 1.0]))
+            return float(cost.us[0]) / batch, max(INTERPOLATED, int(cost.tags[0]))
+        expanded_us, tag = self._expanded_us(batch, new, cached)
+        if not cached:
+            return expanded_us / batch, tag
+        absorbed_us = self.decode.absorbed_us(batch, new, cached + (new + 1) / 2)
+        return min(expanded_us, absorbed_us) / batch, max(EXTRAPOLATED, tag)
+
+    def fresh(self, lengths: Float64) -> Cost:
+        """Return the cost of single prompts of these lengths without cached tokens (float64[n])."""
+        expand = self._expand.cost(lengths)
+        if self._walk is None:
+            core = analytic(self._estimate_us(lengths * (lengths + 1) / 2, lengths))
+        else:
+            core = Cost(*self._walk.grid.tagged(1.0, lengths))
+        dense = Cost(core.us + expand.us, np.maximum(core.tags, expand.tags).astype(np.uint8))
+        top = self.latent.attention.index_topk
+        if not top or lengths[-1] <= top:
+            return dense
+        longer = lengths[lengths > top]
+        sparse_us = self.decode.absorbed_many_us(longer, (longer + 1) / 2)
+        us = np.concatenate([dense.us[lengths <= top], sparse_us])
+        return Cost(us, np.where(lengths > top, ANALYTIC, dense.tags).astype(np.uint8))
+
+    def decode_beside(self, sequences: int, context: Float64) -> None:
+        """Return None: engines run decoding sequences in a call of their own."""
+        return
+
+    def _expanded_us(self, batch: int, new: int, cached: int) -> tuple[float, int]:
+        tokens = np.array([float(batch * (new + cached))])
+        expand = self._expand.cost(tokens)
+        if self._walk is None:
+            pairs = batch * (new * cached + new * (new + 1) / 2)
+            return float(expand.us[0]) + self._estimate_us(pairs, float(tokens[0])), ANALYTIC
+        us = self._walk.grid.at_one(float(batch), float(new))
+        us += self._walk.waves(batch, new) * self._key_us * cached
+        return float(expand.us[0]) + us, max(provenance(self._walk, batch, new), int(expand.tags[0]))
+
+    def _estimate_us(self, pairs, keys):
+        width = self.latent.heads * (self.latent.expanded + self.latent.attention.qk_rope_head_dim)
+        return self.machine.peaks.analytic_us(2.0 * width * pairs, 2.0 * width * keys, "bf16")
+
+
+def _prefill_grid(machine: Machine, latent: Latent) -> Grid | None:
+    """Return the grid over (batch, new tokens)."""
+    rows, trust = latent_rows(machine, "mla_prefill", latent)
+    if rows is None:
+        return None
+    width = latent.expanded + latent.attention.qk_rope_head_dim
+
+    def work_us(heads, batch, length):
+        flops = heads * width * batch * length * (length + 1.0)
+        return machine.peaks.us(flops, 4.0 * heads * width * batch * length, "bf16")
+
+    columns = [rows.numbers(name) for name in ("q_heads", "batch", "q_len")]
+    grid = Grid(columns, rows.numbers("latency_us"), work_us).fixed(float(latent.heads))
+    grid.trust = max(grid.trust, trust)
+    return grid
