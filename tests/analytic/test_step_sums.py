@@ -109,7 +109,7 @@ def test_a_lone_request_passes_all_stages_of_a_pipeline(policy: str, stages: int
 
 @pytest.mark.parametrize("stages", [2, 4])
 def test_a_full_pipeline_has_as_many_microbatches_in_flight_as_stages(stages: int) -> None:
-    """One prompt per microbatch: p follow each other at the stage time, the next p wait for a place in flight.
+    """One prompt per microbatch: p follow each other at the stage time, the next p wait for a free place.
 
     A place is held for p stage times and p - 1 hops, so p microbatches end in that time.
     """
