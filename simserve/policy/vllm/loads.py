@@ -13,6 +13,7 @@ from collections import deque
 from simserve.core import Request
 from simserve.kv import Content, PrefixCache, blocks_for
 from simserve.kv.tiers import Plan, TierCache
+from simserve.policy.decodes import FOREVER, DecodeGroup
 from simserve.policy.vllm.queue import WaitingQueue
 
 
@@ -104,6 +105,20 @@ class Loads:
         """A request is admitted whose found blocks are not worth loading."""
         self._hit(request, hits)
         self.tiers.refused(plan)
+
+    def steps_alike(self, group: DecodeGroup, needed: int, whole_prompts: bool) -> int:
+        """Return for how many steps of a run nothing happens here that would tell a step from the next.
+
+        A queue whose head is kept out by the blocks of its whole prompt stays as it is. One kept out by a
+        chunk (or by its length, chunking being off) might begin to load as links become free. And what HBM
+        drops must reach a store at its own step if other replicas use that store. `needed` blocks are those
+        of the first step, taken already.
+        """
+        if self._queue and not whole_prompts:
+            return 1
+        if self.tiers.evictions_seen_by_others:
+            return max(1, group.steps_within(self._pool.blanks + needed))
+        return FOREVER
 
     # -- parts -----------------------------------------------------------------------------------------
 

@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from simserve.core import Batch, Chunk, Request, Wait
+from simserve.core import Batch, Chunk, Request, TierResult, Wait
+from simserve.errors import ScenarioError
 from simserve.kv import BlockPool, Content, HybridCache, Pool, PrefixCache, blocks_for
 from simserve.kv.content import TraceContent
+from simserve.kv.tiers import TierCache
 from simserve.policy.base import POLICIES
 from simserve.policy.decodes import DecodeGroup
+from simserve.policy.vllm.loads import Loads
 from simserve.policy.vllm.params import VllmParams
 from simserve.policy.vllm.queue import FcfsQueue, PriorityQueue, WaitingQueue
 from simserve.policy.vllm.walk import RunningWalk
@@ -40,11 +43,13 @@ class VllmPolicy:
         lanes: int = 1,
         content: Content | None = None,
         window: int = 0,
+        tiers: TierCache | None = None,
     ) -> None:
         """`kv_blocks` usable blocks (the null block not counted); `lanes` microbatches in flight (PP).
 
         With `content` full blocks are cached by prefix, unless enable_prefix_caching is off. `window` tokens
-        is what the second of two KV groups sees; 0 = there is one group, of full attention.
+        is what the second of two KV groups sees; 0 = there is one group, of full attention. `tiers` below
+        HBM need content, one KV group and one lane.
         """
         self.params = params
         cached = content if params.enable_prefix_caching else None
@@ -58,6 +63,11 @@ class VllmPolicy:
             self.pool = PrefixCache(kv_blocks, block_size, cached, blanks_first=newest)
         self.max_model_len = max_model_len
         self.queue: WaitingQueue = FcfsQueue() if params.scheduling_policy == "fcfs" else PriorityQueue()
+        self.loads: Loads | None = None
+        if tiers is not None and cached is not None and isinstance(self.pool, PrefixCache) and lanes == 1:
+            self.loads = Loads(self.pool, tiers, cached, self.queue)
+        elif tiers is not None:
+            raise ScenarioError("KV tiers need prefix caching, prompts with content, full attention, pp = 1")
         self.run_list: dict[int, Request] = {}
         """Running requests by id, in vLLM's order: that of admission."""
         self.partial: dict[int, Request] = {}
@@ -87,13 +97,18 @@ class VllmPolicy:
 
     @property
     def waiting(self) -> int:
-        """Requests in the queue."""
-        return len(self.queue)
+        """Requests in the queue, or on their way up from a KV tier."""
+        return len(self.queue) + (self.loads.waiting if self.loads is not None else 0)
 
     @property
     def kv_used_blocks(self) -> int:
-        """Blocks held by running requests."""
+        """Blocks held by running requests, and by those whose KV is being loaded."""
         return self.pool.used
+
+    @property
+    def kv_tiers(self) -> tuple[TierResult, ...]:
+        """Totals of the tiers below HBM."""
+        return self.loads.tiers.results() if self.loads is not None else ()
 
     def add(self, request: Request) -> None:
         """Queue a request."""
@@ -101,6 +116,8 @@ class VllmPolicy:
 
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         """Decide one step (see the module's note)."""
+        if self.loads is not None:
+            self.loads.land(now_ns)
         group = self.groups[lane]
         budget = self.budget - group.size
         needed = group.blocks_next()
@@ -109,15 +126,16 @@ class VllmPolicy:
         else:
             group.take_next(self.pool, needed)
             chunks, preempted, stalled = [], [], []
-        admitted = self._admit(budget, chunks) if self.queue and not preempted else []
-        self._left_waiting = bool(self.queue)
+        admitted = self._admit(budget, chunks, now_ns) if self._next_waiting() and not preempted else []
+        self._left_waiting = self._next_waiting() is not None
         decodes, context = group.size, group.context + group.size
         if chunks or preempted or stalled or (self._ended and not decodes):
             if len(self.groups) > 1:
                 self.flying.update(chunk.request.id for chunk in chunks)
             return Batch(decodes, context, chunks, admitted, preempted, stalled)
+        until_ns = self.loads.next_ns if self.loads is not None else None
         if not decodes:
-            return Wait()
+            return Wait(until_ns)
         repeats = group.steps_within(self.pool.free + needed)
         full = len(self.run_list) >= self._max_seqs
         if self.queue and not full:
@@ -125,9 +143,12 @@ class VllmPolicy:
         sealed = full or (self._fcfs and bool(self.queue))
         if self._ended:
             repeats = 1  # their slots and blocks are free for the decision after the next
-        elif (self.queue or self.partial) and self.holds_prompts():
+        elif (self._left_waiting or self.partial) and self.holds_prompts():
             repeats = min(repeats, self.params.prefill_schedule_interval - 1 - self._steps_since_prefill)
-        return Batch(decodes, context, chunks, admitted, preempted, stalled, repeats, sealed)
+        if self.loads is not None:
+            whole_prompts = self._gate and self.params.enable_chunked_prefill
+            repeats = min(repeats, self.loads.steps_alike(group, needed, whole_prompts))
+        return Batch(decodes, context, chunks, admitted, preempted, stalled, repeats, sealed, until_ns)
 
     def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
         """Let decodes gain tokens, completed prompts join them, finished requests leave."""
@@ -230,41 +251,71 @@ class VllmPolicy:
 
     # -- waiting requests ------------------------------------------------------------------------------
 
-    def _admit(self, budget: int, chunks: list[Chunk]) -> list[Request]:
+    def _next_waiting(self) -> Request | None:
+        """Return the request to admit next: one whose KV has come up from a tier, else the queue's head."""
+        landed = self.loads.landed if self.loads is not None else None
+        return landed or (self.queue.head() if self.queue else None)
+
+    def _admit(self, budget: int, chunks: list[Chunk], now_ns: int) -> list[Request]:
         """Admit from the head of the queue until the budget, the slots or the blocks run out."""
-        queue, pool, size = self.queue, self.pool, self._block_size
+        queue, pool, size, loads = self.queue, self.pool, self._block_size, self.loads
         threshold = self.prefill_threshold()
         admitted: list[Request] = []
-        while queue and budget > 0 and len(self.run_list) < self._max_seqs:
-            request = queue.head()
-            hits, idle_hits = pool.hit(request)
+        while budget > 0 and len(self.run_list) < self._max_seqs:
+            request = self._next_waiting()
+            if request is None:
+                break
+            landed = loads is not None and request is loads.landed
+            hits, idle_hits = (request.computed // size, 0) if landed else pool.hit(request)
             tokens = request.known - hits * size
             if tokens > 1 and self.holds_prompts():
                 break
+            plan = None
+            if loads is not None and not landed:
+                if loads.follow(request, hits):
+                    queue.pop()
+                    continue
+                plan = loads.plan(request, hits, now_ns)
+                if plan.blocks:
+                    whole = request.known
+                    if pool.admission_need(whole, whole, hits, idle_hits) > self._room(request):
+                        break
+                    loads.start(queue.pop(), hits, plan, now_ns)
+                    continue
             if 0 < threshold < tokens:
                 tokens = threshold
             if tokens > budget:
                 if not self.params.enable_chunked_prefill:
                     break
                 tokens = budget
-            held_free = self._watermark_blocks if self.run_list else 0
             first = hits * size + tokens
             whole = request.known if self._gate else first
-            if pool.admission_need(first, whole, hits, idle_hits) > pool.free - held_free:
+            if pool.admission_need(first, whole, hits, idle_hits) > self._room(request):
                 break
-            queue.pop()
-            pool.admit(request, hits, tokens)
-            request.computed = request.cached = hits * size
+            if loads is not None and landed:
+                loads.admitted(request)
+                pool.extend(request, tokens)
+            else:
+                queue.pop()
+                pool.admit(request, hits, tokens)
+                request.computed = request.cached = hits * size
+                if loads is not None and plan is not None:
+                    loads.computed_instead(request, hits, plan)
             budget -= tokens
             self.run_list[request.id] = request
             admitted.append(request)
             chunks.append(self.schedule_chunk(request, tokens))
         return admitted
 
+    def _room(self, request: Request) -> int:
+        """Return the free blocks that a waiting request may have."""
+        held_free = self._watermark_blocks if self.run_list else 0
+        return self.pool.free - held_free - (self.loads.kept_from(request) if self.loads is not None else 0)
+
     def prefill_threshold(self) -> int:
         """Return the most prompt tokens of one request in this step (0 = no limit)."""
         threshold = self.params.long_prefill_token_threshold
-        alone = len(self.run_list) + len(self.queue) <= 1
+        alone = len(self.run_list) + self.waiting <= 1
         return 0 if self.params.version == "0.33" and alone else threshold
 
     def schedule_chunk(self, request: Request, tokens: int) -> Chunk:
