@@ -96,7 +96,7 @@ class Replay:
         return row | {"fin": finished, "free_end": self.policy.pool.free}, steps
 
     def _arrive_within(self, t: int, steps: int, sealed: bool) -> int:
-        """Let arrivals of a run queue if it is sealed; return its steps, cut before the first if it is not."""
+        """Let arrivals of a sealed run queue; return its steps, cut before the first if it is not sealed."""
         for ahead in range(1, steps):
             if t + ahead in self._due:
                 if not sealed:
@@ -147,7 +147,7 @@ class Replay:
         return row
 
     def _play(self, batch: Batch | Wait, steps: int) -> list[int]:
-        """Make the tokens of a step, taken `steps` times; report the answers that end, in scheduling order."""
+        """Make the tokens of `steps` equal steps and report the answers that end, in scheduling order."""
         if isinstance(batch, Wait):
             return []
         last = {chunk.request.id for chunk in batch.chunks if chunk.last}
