@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from simserve.engine import Progress, ReplicaSpec, simulate
 from simserve.latency.profiles import ProfileStore
 from simserve.metrics import Slo, Summary, summarize
 from simserve.model import ModelSpec, load_model
+from simserve.scenario.files import portable
 from simserve.scenario.load import LoadedScenario, loaded
 from simserve.scenario.manifest import manifest
 from simserve.scenario.pool import BuiltPool, build_pool
@@ -115,4 +116,7 @@ def _model(it: LoadedScenario) -> ModelSpec:
     name = it.scenario.model
     is_path = name.endswith(".json") or Path(name).is_dir() or (it.folder / name).is_dir()
     with it.blame("model"):
-        return load_model(str(it.file(name, ("model",))) if is_path else name)
+        if not is_path:
+            return load_model(name)
+        spec = load_model(str(it.file(name, ("model",))))
+    return replace(spec, source=f"configuration {portable(name, it.folder)}")
