@@ -29,7 +29,7 @@ from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mla import Latent, MlaDecode
 from simserve.latency.kernels.mla_prefill import MlaPrefill
 from simserve.latency.kernels.prefill import PrefillAttention
-from simserve.latency.roofline import peaks_of
+from simserve.latency.roofline import BYTES, peaks_of
 from simserve.model.spec import MlaAttention
 
 DEEPSEEK = MlaAttention(128, 1536, 512, 128, 64, 128)
@@ -80,7 +80,7 @@ def _build_kernels(machine: Machine, most_expert_shapes: int) -> None:
             MlaPrefill(machine, latent, "bf16", MlaDecode(machine, latent, "bf16"))
     if table := profiles.table(gpu, "moe"):
         names = ("hidden", "inter", "experts", "topk", "tp", "ep", "dtype")
-        shapes = _distinct(table.select(load="balanced"), names)
+        shapes = [it for it in _distinct(table.select(load="balanced"), names) if _our_dtype(it[-1]) in BYTES]
         every = -(-len(shapes) // most_expert_shapes)
         for hidden, inter, experts, topk, tp, ep, dtype in shapes[::every]:
             shape = Experts(hidden, inter, experts, topk, tp, ep, _our_dtype(dtype))

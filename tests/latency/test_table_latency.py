@@ -133,6 +133,19 @@ def test_every_kind_of_layer_compiles_and_prices_prompts_alike_one_by_one_and_at
     assert (page > 0).all()
 
 
+@pytest.mark.parametrize(
+    "gpu", ["a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "l40s", "rtx_pro_6000", "h20"]
+)
+@pytest.mark.parametrize("kv_dtype", ["bf16", "fp16", "fp8", "int8", "int4"])
+@pytest.mark.parametrize("model", ["llama-3.1-70b", "gpt-oss-20b", "deepseek-v3"])
+def test_every_gpu_and_cache_dtype_compiles(gpu, kv_dtype, model):
+    latency = compiled(model, gpu, tp=8, kv_dtype=kv_dtype)
+    steps = [latency.step_ns(n, n * 4096, ()) for n in (1, 8, 64)]
+    # Measured small batches differ by noise: one sequence may take a little longer than eight.
+    assert steps[2] > steps[1] > 0.9 * steps[0]
+    assert latency.step_ns(8, 8 * 4096, [chunk(100, 1000)]) > steps[1]
+
+
 def test_mistakes_are_named():
     with pytest.raises(ScenarioError, match="bf17"):
         compiled(weights_dtype="bf17")

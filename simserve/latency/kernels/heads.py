@@ -25,6 +25,10 @@ class Heads:
     chunked: bool = False
     """True if the window does not slide but lies on a grid: a query sees its own chunk's past (Llama 4)."""
 
+    def __str__(self) -> str:
+        window = f", window {self.window}" if self.window else ""
+        return f"{self.q_heads} query and {self.kv_heads} KV heads of {self.head_dim}{window}"
+
     @property
     def kv_bytes(self) -> float:
         """Bytes of K and V of one token."""
@@ -55,11 +59,9 @@ def measured_rows(machine: Machine, op: str, heads: Heads) -> StandIn | None:
     if not len(rows):
         machine.missing(op, f"attention with {heads.kv_dtype} KV cache", "kv_dtype", heads.kv_dtype)
         rows, trust = table.select(kv_dtype="bf16"), ANALYTIC
-    same_dtype = rows.select(dtype=heads.dtype.replace("fp16", "bf16"))
-    rows = same_dtype if len(same_dtype) else rows
-    rows, head_dim = _nearest(rows, "head_dim", heads.head_dim)
-    window = heads.window if heads.window in rows.values("window") else 0
-    rows = rows.select(window=window)
+    rows = _same_dtype(rows, heads)
+    window = heads.window if heads.window in rows.select(head_dim=heads.head_dim).values("window") else 0
+    rows, head_dim = _nearest(rows.select(window=window), "head_dim", heads.head_dim)
     group = heads.q_heads / heads.kv_heads
     rows, kv_heads = _nearest_kv_heads(rows, heads.kv_heads, group)
     if (head_dim, kv_heads, window) != (heads.head_dim, heads.kv_heads, heads.window):
@@ -67,6 +69,16 @@ def measured_rows(machine: Machine, op: str, heads: Heads) -> StandIn | None:
     kv_dtype = heads.kv_dtype if trust < ANALYTIC else "bf16"
     found = Heads(round(group * kv_heads), kv_heads, head_dim, window, heads.dtype, kv_dtype)
     return StandIn(rows, found, trust) if len(rows) else None
+
+
+def _same_dtype(rows: ProfileTable, heads: Heads) -> ProfileTable:
+    """Prefer rows computed in our dtype, where they hold our head size with our window or none.
+
+    An fp8 cache is attended in fp8 by FlashAttention 3, so its rows may say fp8 where activations are bf16.
+    """
+    same = rows.select(dtype=heads.dtype.replace("fp16", "bf16"))
+    windows = same.select(head_dim=heads.head_dim).values("window")
+    return same if 0 in windows or heads.window in windows else rows
 
 
 def _nearest(rows: ProfileTable, column: str, wanted: int) -> tuple[ProfileTable, int]:
