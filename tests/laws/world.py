@@ -30,6 +30,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"max_num_batched_tokens": 16, "scheduling_policy": "priority", "version": "0.19"},
         {"max_num_batched_tokens": 16, "version": "0.15"},
         {"max_num_batched_tokens": 16, "watermark": 0.2},
+        {"max_num_batched_tokens": 16, "async_scheduling": True},
+        {"max_num_batched_tokens": 16, "prefill_schedule_interval": 3, "max_num_active_seqs": 4},
     ],
     "sglang": [
         {"chunked_prefill_size": 16, "max_prefill_tokens": 32},
@@ -79,9 +81,16 @@ class World:
         )
         if not self.watched:
             return made
-        if self.policy in RECOUNTED:
+        if self.policy in RECOUNTED and not self.lags:
             return RecountedPolicy(made, blocks, self.block_size, self.max_model_len * RECOUNTED[self.policy])
         return WatchedPolicy(made, blocks)
+
+    @property
+    def lags(self) -> bool:
+        """Whether the scheduler hears of a step's result one step late: requests hold on for a step longer."""
+        if self.policy == "sglang":
+            return not self.params.get("disable_overlap_schedule", False)
+        return self.params.get("async_scheduling", False)
 
     def specs(self) -> list[ReplicaSpec]:
         """Fresh replicas that share one latency."""
