@@ -29,6 +29,7 @@ SUB_APPS = {
     "models": "Models that ship, their shapes, weights and KV bytes per token.",
     "gpus": "GPUs that ship, their vendor figures and kernel profiles.",
     "profile": "Kernel profiles: show, import and check measured latencies.",
+    "validate": "Compare the simulator with recordings of real systems.",
 }
 """Sub-command to its help; the typer app is `simserve.cli.<name>:app`."""
 

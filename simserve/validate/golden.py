@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-Row = dict[str, Any]
+from simserve.validate.golden_file import Row, read_lines
 
 
 @dataclass(frozen=True)
@@ -31,11 +28,12 @@ class GoldenLog:
 
     @classmethod
     def read(cls, path: Path) -> GoldenLog:
-        """Read a gzipped log: one JSON object per line, each with its `kind`."""
-        with gzip.open(path, "rt") as file:
-            rows = [json.loads(line) for line in file]
-        kinds = {kind: [row for row in rows if row["kind"] == kind] for kind in ("config", "request", "step")}
-        return cls(path.name, kinds["config"][0], kinds["request"], kinds["step"])
+        """Read a log, gzipped or not: one JSON object per line, each with its `kind`.
+
+        Raises UserError, naming file and line, if it is malformed.
+        """
+        lines = read_lines(path)
+        return cls(str(path), lines["config"][0], lines["request"], lines["step"])
 
 
 @dataclass(frozen=True)

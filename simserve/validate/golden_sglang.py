@@ -24,10 +24,23 @@ STEP_FIELDS = (
 )  # fmt: skip
 """Fields of a step that are compared, all exactly (`ratio` as logged, to five decimals)."""
 
+VERSIONS = ("0.5.23",)
+"""Releases whose logs can be replayed."""
+SETTINGS: dict[str, type] = {
+    "policy": str, "chunk": int, "max_prefill": int, "max_running": int, "kv_tokens": int, "radix": bool,
+    "mixed": bool, "conservativeness": float, "ignore_eos": bool, "priority": bool,
+    "priority_preempt": bool, "overlap": bool, "max_new_factor": int,
+}  # fmt: skip
+"""Settings that a log must tell."""
+
 
 def replay(path: Path) -> Comparison:
     """Replay one log, up to the first step that differs."""
-    log = GoldenLog.read(path)
+    return replay_log(GoldenLog.read(path))
+
+
+def replay_log(log: GoldenLog) -> Comparison:
+    """Replay a log that has been read."""
     run = Replay(log.config, log.requests)
     return compare(log, run.step, STEP_FIELDS)
 

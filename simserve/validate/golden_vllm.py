@@ -21,12 +21,23 @@ STEP_FIELDS = ("arr", "s", "new", "res", "pre", "free", "run", "wait", "fin", "f
 OUTPUT_SEGMENT = 10_000
 """Segment 10000 + i of a log is the output of request i."""
 
+VERSIONS = ("0.33", "0.19", "0.15")
+"""Releases whose logs can be replayed (patch releases are taken as equal)."""
+SETTINGS: dict[str, type] = {
+    "policy": str, "num_blocks": int, "block_size": int, "max_model_len": int, "prefix_caching": bool,
+    "async_scheduling": bool,
+}  # fmt: skip
+"""Settings that a log must tell; others have the engine's defaults."""
+
 
 def replay(path: Path) -> Comparison:
     """Replay one log, up to the first step that differs."""
-    log = GoldenLog.read(path)
-    run = Replay(log)
-    return compare(log, run.step, STEP_FIELDS)
+    return replay_log(GoldenLog.read(path))
+
+
+def replay_log(log: GoldenLog) -> Comparison:
+    """Replay a log that has been read."""
+    return compare(log, Replay(log).step, STEP_FIELDS)
 
 
 def params_of(version: str, config: dict[str, Any], unsupported: Sequence[str]) -> VllmParams:
@@ -53,7 +64,7 @@ class Replay:
         self._produced = [0] * len(requests)
         self._limit = config["max_model_len"]
         self.policy = VllmPolicy(
-            params_of(log.head["version"], config, log.head["unsupported"]),
+            params_of(log.head["version"], config, log.head.get("unsupported", ())),
             kv_blocks=config["num_blocks"] - 1,
             block_size=config["block_size"],
             max_model_len=config["max_model_len"],

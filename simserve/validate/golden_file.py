@@ -1,0 +1,118 @@
+"""Reads the scheduling logs of real engines; whatever is wrong is named by file and line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from simserve.errors import UserError
+
+Row = dict[str, Any]
+
+KINDS = ("config", "request", "step")
+SUFFIXES = (".jsonl.gz", ".jsonl")
+
+_FIELDS: dict[str, dict[str, type]] = {
+    "config": {"engine": str, "version": str, "config": dict, "requests": int, "steps": int},
+    "request": {"id": int, "prompt": list, "out": int, "prio": int},
+    "step": {"t": int},
+}
+"""Fields that every line of a kind has."""
+
+
+def find_logs(place: Path) -> list[Path]:
+    """Return the files under `place` (or itself) that may be logs, by their names, in order."""
+    if place.is_file():
+        return [place]
+    if not place.is_dir():
+        raise UserError(f"{place}: no such file or folder")
+    return sorted(path for path in place.rglob("*") if path.name.endswith(SUFFIXES) and path.is_file())
+
+
+def is_log(path: Path) -> bool:
+    """Return False if the first line is a JSON object of something else, such as a row of a trace."""
+    _, row = next(_rows(path), (1, {"kind": None}))
+    return "kind" in row
+
+
+def read_lines(path: Path) -> dict[str, list[Row]]:
+    """Return the lines of a log by kind: one config, the requests in order of their ids, the steps."""
+    lines: dict[str, list[Row]] = {kind: [] for kind in KINDS}
+    number = 1
+    for number, row in _rows(path):
+        place, kind = f"{path}, line {number}", row.get("kind")
+        if kind not in KINDS:
+            raise UserError(f"{place}: kind {kind!r} is none of {', '.join(KINDS)}")
+        if (kind == "config") != (number == 1):
+            raise UserError(f"{place}: a log has one config line, its first")
+        check_fields(place, row, _FIELDS[kind])
+        if kind == "request":
+            _check_request(place, row, lines)
+        lines[kind].append(row)
+    if not lines["config"]:
+        raise UserError(f"{path}, line 1: the file is empty")
+    for kind in ("request", "step"):
+        told, found = lines["config"][0][f"{kind}s"], len(lines[kind])
+        if told != found:
+            raise UserError(f"{path}, line {number}: the log ends after {found} {kind} lines of {told}")
+    return lines
+
+
+def check_fields(place: str, row: Mapping[str, Any], fields: Mapping[str, type]) -> None:
+    """Refuse a row that lacks one of the fields or has another type in it."""
+    for name, wanted in fields.items():
+        if name not in row:
+            raise UserError(f"{place}: {name} is missing")
+        value = row[name]
+        fits = isinstance(value, (int, float) if wanted is float else wanted)
+        if not fits or (isinstance(value, bool) and wanted is not bool):
+            raise UserError(f"{place}: {name} is {value!r}, which is no {wanted.__name__}")
+
+
+def _check_request(place: str, row: Row, lines: Mapping[str, list[Row]]) -> None:
+    """Refuse requests out of order, prompts that are no runs, and arrivals that cannot be told."""
+    if row["id"] != len(lines["request"]):
+        raise UserError(f"{place}: id is {row['id']}, expected {len(lines['request'])}")
+    if row["out"] < 1:
+        raise UserError(f"{place}: out is {row['out']}, at least 1 is allowed")
+    for run in row["prompt"]:
+        if not (
+            isinstance(run, list) and len(run) == 3 and all(isinstance(n, int) for n in run) and run[2] > 0
+        ):
+            raise UserError(f"{place}: prompt has {run!r}, which is no [segment, start, length]")
+    if not row["prompt"]:
+        raise UserError(f"{place}: prompt is empty")
+    arrival = {"at": int} if "at" in row else {"after": int, "gap": int}
+    check_fields(place, row, arrival)
+    if "after" in arrival and not 0 <= row["after"] < lines["config"][0]["requests"]:
+        raise UserError(f"{place}: after is {row['after']}, which is no request")
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Row]]:
+    """Give each line's number and object."""
+    number = 0
+    try:
+        with _opened(path) as file:
+            for number, line in enumerate(file, start=1):
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise UserError(f"{path}, line {number}: not a JSON object")
+                yield number, row
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}, line {number}: not valid JSON ({error.msg})") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}, line {number + 1}: not UTF-8 text") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path}, line {number + 1}: broken gzip ({error})") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _opened(path: Path) -> IO[str]:
+    if path.name.endswith(".gz"):
+        return gzip.open(path, "rt", encoding="utf-8")
+    return path.open(encoding="utf-8")
