@@ -33,6 +33,7 @@ _EFFECTS = (
 )
 
 Row = dict[str, Any]
+_Shares = list[tuple[_Effect, float]]
 
 
 def comparison_headline(table: dict[str, Any]) -> Markup:
@@ -40,7 +41,10 @@ def comparison_headline(table: dict[str, Any]) -> Markup:
     rows = {row["key"]: row for row in table["measures"]}
     found = [(effect, rows[effect.key]) for effect in _EFFECTS if effect.key in rows]
     variants = table["variants"]
-    if len(variants) == 1:
+    stable = [name for name in variants if table["verdicts"][name]["stability"] != "unstable"]
+    if stable and table["verdicts"][table["base"]]["stability"] == "unstable":
+        body = _recovered(table, found, stable)
+    elif len(variants) == 1:
         body = _one(table, variants[0], found)
     else:
         body = _several(table, [pair for pair in found if pair[0].key in _OVERVIEW])
@@ -103,45 +107,105 @@ def in_unit_words(value: float | None, unit: str) -> str:
 
 
 def _one(table: dict[str, Any], name: str, found: list[tuple[_Effect, Row]]) -> Markup:
-    changed = _parenthesis(map(change_words, table["changes"][name]), len(table["changes"][name]))
-    start = Markup("Against {}, {}{} ").format(_code(table["base"]), _code(name), changed)
-    effects = [(effect, row["differences"][name]["relative"]) for effect, row in found if _has(row, name)]
-    notable = [(effect, share) for effect, share in effects if abs(share) >= NOTABLE]
-    if not notable:
+    """Return what the only variant does: its best and its worst effect."""
+    start = Markup("Against {}, {}{} ").format(
+        _code(table["base"]), _code(name), _own_value(table, name, None)
+    )
+    good, bad = _effects(found, name)
+    if not good and not bad:
         return start + "changes neither latencies nor throughput by more than 2 %"
-    good = [pair for pair in notable if (pair[1] < 0) == (pair[0].best == "lowest")]
-    bad = [pair for pair in notable if pair not in good]
-    chosen = [max(side, key=lambda pair: _size(pair[1])) for side in (good, bad) if side]
-    if len(chosen) == 1:
-        chosen = [*(good or bad)][:2]
+    chosen = [side[0] for side in (good, bad) if side] if good and bad else (good or bad)[:2]
     return start + Markup(" and ").join(_verb(effect, share) for effect, share in chosen)
 
 
 def _several(table: dict[str, Any], found: list[tuple[_Effect, Row]]) -> Markup:
-    shared = _shared_change(table)
-    tail = f" ({_name(shared)} {value_words(shared['base'])})" if shared else ""
-    start = Markup("Against {}{}, ").format(_code(table["base"]), tail)
-    wins: dict[str, list[str]] = {}
-    steady = {name for name, verdict in table["verdicts"].items() if verdict["stability"] != "unstable"}
+    """Return which run is best at what, and what the variants among them pay for it."""
+    base, shared = table["base"], _shared_change(table)
+    own = value_words(shared["base"]) if shared else ""
+    tail = f" ({_name(shared)} {own})" if shared and own != base else ""
+    start = Markup("Against {}{}, ").format(_code(base), tail)
+    wins: dict[str, list[Markup]] = {}
     for effect, row in found:
-        values = {name: value for name, value in row["values"].items() if value is not None}
-        values = {name: value for name, value in values.items() if name in steady or not steady}
-        if len(values) < 2 or _spread(values.values()) < NOTABLE:
-            continue
-        pick = min if effect.best == "lowest" else max
-        best = pick(values, key=lambda name: values[name])
-        gain = "" if best == table["base"] else difference_words(row, best)
-        words = in_unit_words(values[best], row["unit"])
-        wins.setdefault(best, []).append(
-            f"the {effect.best} {effect.words} ({', '.join(filter(None, (words, gain)))})"
-        )
+        winner = _winner(table, effect, row)
+        if winner is not None:
+            wins.setdefault(winner, []).append(_win(table, effect, row, winner))
     if not wins:
         return start + "no variant changes latencies or throughput by more than 2 %"
-    parts = [
-        Markup("{}{} has {}").format(_code(name), _own_value(table, name, shared), _listed(words))
-        for name, words in wins.items()
+    if set(wins) == {base}:
+        return Markup("Against its variants, {} has {}").format(_code(base), _listed(wins[base]))
+    order = sorted(wins, key=lambda name: name == base)  # variants first
+    return start + Markup("; ").join(_wins(table, found, shared, name, wins[name]) for name in order)
+
+
+def _recovered(table: dict[str, Any], found: list[tuple[_Effect, Row]], steady: list[str]) -> Markup:
+    """Return what the variants do that keep up with arrivals behind which the base falls."""
+    shared = _shared_change(table)
+    who = _listed([Markup("{}{}").format(_code(name), _own_value(table, name, shared)) for name in steady])
+    verb = "keeps" if len(steady) == 1 else "keep"
+    figures = [
+        f"{effect.words} {_range(row, steady)}"
+        for effect, row in found
+        if effect.key in ("whole.ttft_ms.p50", "whole.output_tokens_per_s")
     ]
-    return start + Markup(", ").join(parts)
+    text = Markup("Against {}, {} {} up with the arrivals").format(_code(table["base"]), who, verb)
+    return text + Markup(": {}").format(_listed(figures)) if figures else text
+
+
+def _range(row: Row, names: list[str]) -> str:
+    values = [value for name in names if (value := row["values"][name]) is not None]
+    if not values:
+        return "absent"
+    low, high = (in_unit_words(value, row["unit"]) for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _winner(table: dict[str, Any], effect: _Effect, row: Row) -> str | None:
+    """Return the run that is best among those that keep up; the base unless a variant is notably better."""
+    verdicts = table["verdicts"]
+    values = {name: value for name, value in row["values"].items() if value is not None}
+    steady = {name: v for name, v in values.items() if verdicts[name]["stability"] != "unstable"} or values
+    if len(values) < 2 or _spread(values.values()) < NOTABLE:
+        return None
+    pick = min if effect.best == "lowest" else max
+    best = pick(steady, key=lambda name: steady[name])
+    base = steady.get(table["base"])
+    return table["base"] if base is not None and _spread((base, steady[best])) < NOTABLE else best
+
+
+def _win(table: dict[str, Any], effect: _Effect, row: Row, winner: str) -> Markup:
+    """Return `the lowest median TTFT (32 ms, −88 %)`; for the base, with the run that is worst."""
+    words = f"the {effect.best} {effect.words} ({in_unit_words(row['values'][winner], row['unit'])}"
+    if winner != table["base"]:
+        gain = difference_words(row, winner)
+        return Markup("{}{})").format(words, f", {gain}" if gain else "")
+    others = {name: row["values"][name] for name in table["variants"] if row["values"][name] is not None}
+    pick = max if effect.best == "lowest" else min
+    worst = pick(others, key=lambda name: others[name])
+    text = in_unit_words(others[worst], row["unit"])
+    return Markup("{}; {} {})").format(words, _code(worst), text)
+
+
+def _wins(
+    table: dict[str, Any],
+    found: list[tuple[_Effect, Row]],
+    shared: dict[str, Any] | None,
+    name: str,
+    words: list[Markup],
+) -> Markup:
+    if name == table["base"]:
+        return Markup("{} keeps {}").format(_code(name), _listed(words))
+    text = Markup("{}{} has {}").format(_code(name), _own_value(table, name, shared), _listed(words))
+    _, bad = _effects(found, name)
+    return text + Markup(" but {}").format(_verb(*bad[0])) if bad else text
+
+
+def _effects(found: list[tuple[_Effect, Row]], name: str) -> tuple[_Shares, _Shares]:
+    """Return what a variant notably improves and worsens, largest first."""
+    shares = [(effect, row["differences"][name]["relative"]) for effect, row in found if _has(row, name)]
+    notable = [(effect, share) for effect, share in shares if abs(share) >= NOTABLE]
+    notable.sort(key=lambda pair: -_size(pair[1]))
+    good = [pair for pair in notable if (pair[1] < 0) == (pair[0].best == "lowest")]
+    return good, [pair for pair in notable if pair not in good]
 
 
 def _verdicts(verdicts: dict[str, dict[str, Any]]) -> Markup:
@@ -192,7 +256,8 @@ def _own_value(table: dict[str, Any], name: str, shared: dict[str, Any] | None) 
         return ""
     found = table["changes"][name]
     if shared:
-        return f" ({value_words(found[0]['variant'])})"
+        own = value_words(found[0]["variant"])
+        return f" ({own})" if own != name else ""
     return _parenthesis(map(change_words, found), len(found))
 
 
