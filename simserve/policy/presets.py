@@ -46,7 +46,12 @@ def _vllm(version: str) -> Callable[[int, str], Options]:
             tokens, seqs = 8192, 1024
         else:
             tokens, seqs = 2048, 256
-        return {"version": version, "max_num_batched_tokens": tokens, "max_num_seqs": seqs}
+        return {
+            "version": version,
+            "max_num_batched_tokens": tokens,
+            "max_num_seqs": seqs,
+            "async_scheduling": True,
+        }
 
     return defaults
 

@@ -61,6 +61,8 @@ class SglangPolicy:
         self._content = content or UniqueContent()
         self._most_tokens = max_model_len - 1 - block_size
         self._overlap = not params.disable_overlap_schedule
+        self.plans_ahead = self._overlap
+        """The engine decides a step while the one before runs (see `engine.lookahead`)."""
         self._keep_ratio_when_idle = keep_ratio_when_idle
 
     @property

@@ -36,7 +36,8 @@ class VllmParams(PolicyParams):
     )
     async_scheduling: bool = Field(
         default=False,
-        description="Plan each step while the one before runs: what a step decides lags one step behind.",
+        description="Plan each step while the one before runs, so that decisions lag one step behind. "
+        "No effect with pipeline stages, whose microbatches overlap anyway.",
     )
     max_num_scheduled_tokens: int | None = Field(
         default=None, ge=1, description="Replaces max_num_batched_tokens as the budget (not in 0.15)."

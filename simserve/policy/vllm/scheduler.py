@@ -78,6 +78,8 @@ class VllmPolicy:
         self.flying: Counter[int] = Counter()
         """Prompt chunks in flight by request; kept only when there are several lanes."""
         self._block_size = block_size
+        self.plans_ahead = params.async_scheduling and lanes == 1
+        """The engine decides a step while the one before runs (see `engine.lookahead`)."""
         self.budget = params.max_num_scheduled_tokens or params.max_num_batched_tokens
         self._max_seqs = min(params.max_num_seqs, params.max_num_active_seqs or params.max_num_seqs)
         self._fcfs = params.scheduling_policy == "fcfs"
@@ -168,7 +170,7 @@ class VllmPolicy:
             self._steps_since_prefill += steps
         elif not self._left_waiting:
             self._steps_since_prefill = 0  # a step that could not admit everybody does not count
-        if not self.params.async_scheduling:
+        if not self.plans_ahead:
             for request in finished:
                 self._release(request)
             return
