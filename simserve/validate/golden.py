@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from simserve.errors import InvariantError
 from simserve.validate.golden_file import Row, read_lines
 
 
@@ -74,11 +75,15 @@ class Comparison:
 def compare(log: GoldenLog, step: Callable[[int], Row], fields: tuple[str, ...]) -> Comparison:
     """Compare a log with what `step` returns for each of its counters, up to the first difference.
 
-    A field that is absent on both sides is equal.
+    A field that is absent on both sides is equal. A law of ours that breaks is a difference, in `broken`.
     """
     for done, theirs in enumerate(log.steps):
-        ours = step(theirs["t"])
-        parted = [name for name in fields if ours.get(name) != theirs.get(name)]
+        try:
+            ours = step(theirs["t"])
+        except InvariantError as error:
+            ours = {"broken": str(error)}
+        looked_at = ("broken",) if "broken" in ours else fields
+        parted = [name for name in looked_at if ours.get(name) != theirs.get(name)]
         if parted:
             difference = Difference(
                 theirs["t"],

@@ -20,12 +20,13 @@ class _Engine:
 
     versions: tuple[str, ...]
     settings: dict[str, type]
+    optional: dict[str, type]
     replay: Callable[[GoldenLog], Comparison]
 
 
 ENGINES = {
-    "vllm": _Engine(golden_vllm.VERSIONS, golden_vllm.SETTINGS, golden_vllm.replay_log),
-    "sglang": _Engine(golden_sglang.VERSIONS, golden_sglang.SETTINGS, golden_sglang.replay_log),
+    "vllm": _Engine(golden_vllm.VERSIONS, golden_vllm.SETTINGS, golden_vllm.OPTIONAL, golden_vllm.replay_log),
+    "sglang": _Engine(golden_sglang.VERSIONS, golden_sglang.SETTINGS, {}, golden_sglang.replay_log),
 }
 
 
@@ -54,7 +55,8 @@ def replay(path: Path) -> Comparison:
     if not any(version == known or version.startswith(f"{known}.") for known in engine.versions):
         known = ", ".join(engine.versions)
         raise UserError(f"{place}: {name} {version} is not modelled; versions that are: {known}")
-    check_fields(place, log.config, engine.settings)
+    told = {name for name in engine.optional if log.config.get(name) is not None}
+    check_fields(place, log.config, engine.settings | {name: engine.optional[name] for name in told})
     try:
         return engine.replay(log)
     except ValidationError as error:

@@ -28,6 +28,8 @@ SETTINGS: dict[str, type] = {
     "async_scheduling": bool,
 }  # fmt: skip
 """Settings that a log must tell; others have the engine's defaults."""
+OPTIONAL: dict[str, type] = {"sliding_window": int, "stop_early": bool}
+"""Settings beside the engine's own that a log may tell."""
 
 
 def replay(path: Path) -> Comparison:

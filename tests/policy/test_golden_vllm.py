@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from simserve.errors import InvariantError
 from simserve.kv import HybridCache, PrefixCache
 from simserve.validate.golden import GoldenLog
 from simserve.validate.golden_vllm import STEP_FIELDS, Replay, compare, replay
@@ -153,3 +154,18 @@ def test_another_window_is_seen(tokens):
 def test_a_window_that_keeps_its_blocks_is_seen(monkeypatch):
     monkeypatch.setattr(HybridCache, "slide", lambda self, request, computed: None)
     assert not replay(committed("s31")).equal
+
+
+def test_a_law_that_breaks_in_the_replay_is_a_difference():
+    log = GoldenLog.read(committed("s03"))
+    run = Replay(log)
+
+    def breaks_in_the_third(t):
+        if t == log.steps[2]["t"]:
+            raise InvariantError("took 3 KV blocks of 2 free")
+        return run.step(t)
+
+    comparison = compare(log, breaks_in_the_third, STEP_FIELDS)
+    assert comparison.steps_equal == 2
+    assert comparison.first_difference is not None
+    assert comparison.first_difference.ours == {"broken": "took 3 KV blocks of 2 free"}
