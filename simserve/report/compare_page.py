@@ -14,6 +14,7 @@ from simserve.report.compare_words import (
     signed,
 )
 from simserve.report.facts import complete
+from simserve.report.format import percent
 from simserve.report.kv_words import kv_sentences
 from simserve.report.page import Figure, render
 from simserve.report.run_page import run_charts, run_context
@@ -23,6 +24,9 @@ FRONTIER_FROM = 3
 
 SAME = 0.01
 """Relative differences below this are neither better nor worse."""
+
+NOISE = 0.001
+"""Relative differences below this are not written out."""
 
 Row = dict[str, Any]
 
@@ -96,6 +100,8 @@ def _note(row: Row, name: str) -> str:
     if found["absolute"] == 0:
         return "same"
     relative = difference_words(row, name)
+    if found["relative"] is not None and abs(found["relative"]) < NOISE:
+        return f"within {percent(NOISE)}"
     if row["unit"] == "share":
         return relative
     size = in_unit_words(abs(found["absolute"]), row["unit"])
