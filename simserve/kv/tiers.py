@@ -20,6 +20,9 @@ from simserve.units import NS_PER_S
 RecomputeNs = Callable[[int, int], int]
 """(tokens, cached tokens before them) -> ns of computing them as a prompt."""
 
+WRITTEN, PROMOTED = "written", "promoted"
+"""How a block comes into a tier: from above, or left there on its way up."""
+
 
 @dataclass(frozen=True)
 class TierSpec:
@@ -68,14 +71,6 @@ class Store:
         self.reads = Link(spec.read_bytes_per_s)
         self.writes = Link(spec.write_bytes_per_s)
 
-    def put(self, keys: Iterable[int]) -> list[int]:
-        """Hold `keys`, the last as most recently used; return what had to go."""
-        held = self.held
-        for key in keys:
-            held[key] = None
-            held.move_to_end(key)
-        return [held.popitem(last=False)[0] for _ in range(len(held) - self.spec.capacity_blocks)]
-
 
 class _Tier:
     """A store as one replica uses it: its links and its counts."""
@@ -100,17 +95,20 @@ class _Tier:
         self.counts["read"] += blocks
         return end_ns
 
-    def write(self, keys: Sequence[int], how: str = "written") -> list[int]:
-        """Hold `keys`, counted as written or promoted unless held already; return what had to go."""
+    def hold(self, key: int, how: str) -> int | None:
+        """Hold a block as the most recently used, counted as `how` if it is new; return what had to go."""
         held = self.store.held
-        known = len(held)
-        dropped = self.store.put(keys)
-        new = len(held) + len(dropped) - known
-        self.counts[how] += new
-        self.counts["evicted"] += len(dropped)
-        if how == "written":
-            self.writes.moved_bytes += new * self.spec.block_bytes
-        return dropped
+        if key in held:
+            held.move_to_end(key)
+            return None
+        held[key] = None
+        self.counts[how] += 1
+        if how == WRITTEN:
+            self.writes.moved_bytes += self.spec.block_bytes
+        if len(held) <= self.spec.capacity_blocks:
+            return None
+        self.counts["evicted"] += 1
+        return held.popitem(last=False)[0]
 
     def give_up(self, key: int) -> None:
         """Let a block go up."""
@@ -128,8 +126,8 @@ class _Tier:
             hit_tokens=counts["read"] * block_size,
             refused_tokens=counts["refused"] * block_size,
             read_bytes=counts["read"] * size,
-            written_bytes=counts["written"] * size,
-            promoted_blocks=counts["promoted"],
+            written_bytes=counts[WRITTEN] * size,
+            promoted_blocks=counts[PROMOTED],
             evicted_blocks=counts["evicted"],
             moved_up_blocks=counts["moved up"],
             read_link_ns=self.reads.time_ns(self.reads.moved_bytes),
@@ -188,15 +186,17 @@ class TierCache:
 
     def dropped(self, keys: Sequence[int]) -> None:
         """HBM no longer holds these blocks, the last dropped last."""
-        if not self._through:
+        if self._through:
+            return
+        for key in keys:
             if not self._inclusive:
-                self._remove_below(keys)
-            self._write(0, keys)
+                self._give_up(key, self._tiers[1:])
+            self._hold(0, (key,))
 
     def filled(self, keys: Sequence[int]) -> None:
         """These blocks became full in HBM."""
         if self._through:
-            self._write(0, keys[::-1])
+            self._hold(0, reversed(keys))
 
     def used(self, keys: Sequence[int]) -> None:
         """An admitted request hit these blocks in HBM: their copies here are as good as used."""
@@ -233,8 +233,8 @@ class TierCache:
             self._touch(keys)
             self._promote(keys, places)
         else:
-            for key, level in zip(keys, places, strict=True):
-                self._tiers[level].give_up(key)
+            for key in keys:
+                self._give_up(key, self._tiers)
         self.refused(plan)
         return end_ns
 
@@ -259,13 +259,16 @@ class TierCache:
     def _load_end_ns(self, places: Sequence[int], now_ns: int) -> int:
         return max(self._tiers[level].load_end_ns(n, now_ns) for level, n in Counter(places).items())
 
-    def _write(self, level: int, keys: Sequence[int], how: str = "written") -> None:
-        """Put blocks in a tier; what it drops goes to the next."""
-        for tier in self._tiers[level:]:
-            if not keys:
-                return
-            keys = tier.write(keys, how)
-            how = "written"
+    def _hold(self, level: int, keys: Iterable[int], how: str = WRITTEN) -> None:
+        """Put blocks in a tier, one after the other; what it drops goes to the next."""
+        tiers = self._tiers[level:]
+        for key in keys:
+            passed, counted = key, how
+            for tier in tiers:
+                gone = tier.hold(passed, counted)
+                if gone is None:
+                    break
+                passed, counted = gone, WRITTEN
 
     def _touch(self, keys: Sequence[int]) -> None:
         """Mark blocks as just used wherever they are, the end of the chain first."""
@@ -279,14 +282,13 @@ class TierCache:
         """Copy loaded blocks to the tiers above the one that had them."""
         for level in range(max(places) - 1, -1, -1):
             lower = [key for key, place in zip(keys, places, strict=True) if place > level]
-            self._write(level, lower[::-1], "promoted")
+            self._hold(level, reversed(lower), PROMOTED)
 
-    def _remove_below(self, keys: Sequence[int]) -> None:
-        """Take blocks out of all tiers but the first: a block is in one tier only."""
-        for tier in self._tiers[1:]:
-            for key in keys:
-                if key in tier.store.held:
-                    tier.give_up(key)
+    def _give_up(self, key: int, tiers: Sequence[_Tier]) -> None:
+        """Take a block out of tiers that have it: it is in HBM or on its way to the first tier."""
+        for tier in tiers:
+            if key in tier.store.held:
+                tier.give_up(key)
 
 
 def _cuts(places: Sequence[int]) -> list[int]:

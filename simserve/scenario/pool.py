@@ -20,6 +20,8 @@ from simserve.model.memory_rules import memory_rules
 from simserve.model.params import flops_per_token
 from simserve.model.weights import check_parallelism, weight_bytes_per_gpu
 from simserve.scenario.engine import ResolvedEngine, resolve_engine
+from simserve.scenario.kv_tier_spec import KvTierSpec
+from simserve.scenario.kv_tiers import check_tiers, tier_assumptions, tier_caches
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.spec import PoolSpec
 
@@ -45,6 +47,8 @@ class BuiltPool:
     facts: PoolFacts
     assumptions: tuple[str, ...]
     """What was taken for granted about this pool, in words."""
+    kv_tiers: tuple[KvTierSpec, ...] = ()
+    """KV tiers below HBM, with every figure filled in."""
 
     @property
     def kv_blocks(self) -> int:
@@ -76,7 +80,24 @@ class BuiltPool:
         content_of = getattr(self.engine.policy, "content_of", None)
         content = content_of(trace, self.engine.block_size) if content_of else None
         options = {} if content is None else {"content": content}
-        return [self._replica(f"{self.spec.name}-{index}", options) for index in range(self.spec.replicas)]
+        tiers = self._tiers() if self.kv_tiers else [{}] * self.spec.replicas
+        return [
+            self._replica(f"{self.spec.name}-{index}", options | below) for index, below in enumerate(tiers)
+        ]
+
+    def _tiers(self) -> list[dict[str, Any]]:
+        gpus = self.facts.gpus_per_replica
+        caches = tier_caches(
+            self.spec,
+            self.engine,
+            self.latency,
+            self.kv_tiers,
+            gpus=gpus,
+            gpus_per_node=self.gpu.gpus_per_node,
+            token_bytes=self.kv_bytes_per_token,
+            token_bytes_of_gpus=self.kv_bytes_per_token_per_gpu * gpus,
+        )
+        return [{"tiers": cache} for cache in caches]
 
     def _replica(self, name: str, options: dict[str, Any]) -> ReplicaSpec:
         engine = self.engine
@@ -118,11 +139,14 @@ def build_pool(
         _check_supported(spec)
         check_parallelism(model, parallel)
         _check_longest(spec, model)
+        check_tiers(spec, engine)
         ledger = _ledger(model, gpu, parallel, spec, engine)
         limit = _limit(spec, model, ledger)
         latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled)
     facts = _facts(model, gpu, parallel, spec)
-    return BuiltPool(spec, model, gpu, engine, ledger, limit, latency, facts, _assumptions(engine, latency))
+    tiers = tuple(tier.filled_in(parallel.gpus, gpu.pcie_bytes_per_s) for tier in spec.kv_tiers or ())
+    assumptions = _assumptions(engine, latency) + tier_assumptions(tiers)
+    return BuiltPool(spec, model, gpu, engine, ledger, limit, latency, facts, assumptions, tiers)
 
 
 def _check_supported(spec: PoolSpec) -> None:

@@ -70,7 +70,8 @@ def _workload(deployment: Deployment, plain: dict[str, Any]) -> dict[str, Any]:
 
 def _filled_in(pool: BuiltPool) -> dict[str, Any]:
     """Return what the engine version and the memory decided for a pool."""
-    return {
+    tiers = [tier.model_dump(mode="json", exclude_none=True) for tier in pool.kv_tiers]
+    return ({"kv_tiers": tiers} if tiers else {}) | {
         "engine": pool.engine.as_mapping(),
         "max_model_len": pool.limit.tokens,
         "gpu_memory_utilization": pool.engine.gpu_memory_utilization,

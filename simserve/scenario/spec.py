@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
 from simserve.workload.synthetic import SyntheticSpec
 
 Degree = Annotated[int, Field(ge=1, le=4096)]
@@ -159,6 +160,10 @@ class PoolSpec(_Part):
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="Share of the GPU's memory that the engine may use; default: the engine version's."
     )
+    kv_tiers: Annotated[tuple[KvTierSpec, ...], Field(strict=False)] | None = Field(
+        None, description="KV tiers below HBM, fastest first; default: none."
+    )
+    kv_tier_policy: KvTierPolicySpec | None = Field(None, description="How blocks move between the tiers.")
     price_per_gpu_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         None, description="Price of one GPU for one hour, in any currency."
     )

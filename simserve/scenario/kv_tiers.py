@@ -1,0 +1,117 @@
+"""KV tiers of one pool, built: stores that replicas may share, and what computing a prompt again takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from inspect import signature
+
+from simserve.core import Chunk, Request
+from simserve.errors import ScenarioError
+from simserve.kv.tiers import RecomputeNs, Store, TierCache, TierSpec
+from simserve.latency import TableLatency
+from simserve.scenario.engine import ResolvedEngine
+from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
+from simserve.scenario.spec import PoolSpec
+from simserve.units import GB, GIB, NS_PER_US
+
+
+def check_tiers(spec: PoolSpec, engine: ResolvedEngine) -> None:
+    """Refuse tiers where nothing can use them; raises `ScenarioError`."""
+    if not spec.kv_tiers:
+        if spec.kv_tier_policy is not None:
+            raise ScenarioError("kv_tier_policy without kv_tiers: there is nothing that it could govern")
+        return
+    if "tiers" not in signature(engine.policy).parameters:
+        raise ScenarioError(f"{engine.label} does not simulate KV tiers yet; vllm does")
+    if spec.pp > 1:
+        raise ScenarioError(f"KV tiers with pp = {spec.pp} are not simulated yet, allowed is 1")
+    if not getattr(engine.params, "enable_prefix_caching", True):
+        raise ScenarioError("KV tiers need enable_prefix_caching: true")
+
+
+def tier_caches(
+    spec: PoolSpec,
+    engine: ResolvedEngine,
+    latency: TableLatency,
+    tiers: Sequence[KvTierSpec],
+    *,
+    gpus: int,
+    gpus_per_node: int,
+    token_bytes: int,
+    token_bytes_of_gpus: int,
+) -> Iterator[TierCache]:
+    """Yield the tiers of each replica of the pool in turn.
+
+    `token_bytes` of KV per token, `token_bytes_of_gpus` with the copies that GPUs hold of the same.
+    """
+    policy = spec.kv_tier_policy or KvTierPolicySpec.model_validate({})
+    size = engine.block_size
+    recompute_ns = recompute_time(latency, engine.tokens_per_step(1 << 40))
+    stores: dict[tuple[int, int], Store] = {}
+    for replica in range(spec.replicas):
+        mine = []
+        for level, tier in enumerate(tiers):
+            group = {"replica": replica, "node": replica * gpus // max(gpus, gpus_per_node), "cluster": 0}
+            key = (level, group[tier.shared_by])
+            moved = token_bytes_of_gpus if tier.kind == "cpu" else token_bytes
+            if key not in stores:
+                stores[key] = Store(_spec(tier, size * token_bytes, size * moved))
+            mine.append(stores[key])
+        yield TierCache(
+            mine,
+            block_size=size,
+            recompute_ns=recompute_ns,
+            write_through=policy.write == "through",
+            inclusive=policy.inclusive,
+            min_hit_tokens=policy.min_hit_tokens,
+        )
+
+
+def recompute_time(latency: TableLatency, budget: int) -> RecomputeNs:
+    """Return a function that says what a prompt takes alone, in steps of at most `budget` tokens."""
+    nobody = Request(0, 0, 1, 1)
+
+    @lru_cache(maxsize=1 << 16)
+    def step_ns(tokens: int, cached: int, last: bool) -> int:
+        return latency.quietly_step_ns(0, 0, [Chunk(nobody, tokens, cached, last)])
+
+    def recompute_ns(tokens: int, cached: int) -> int:
+        total_ns, end = 0, cached + tokens
+        while cached < end:
+            new = min(budget, end - cached)
+            total_ns += step_ns(new, cached, cached + new == end)
+            cached += new
+        return total_ns
+
+    return recompute_ns
+
+
+def tier_assumptions(tiers: Sequence[KvTierSpec]) -> tuple[str, ...]:
+    """Return what was taken for granted about the tiers, in words."""
+    return tuple(
+        f"KV tier {tier.kind}: {tier.links} x {tier.read_gb_s:g} GB/s to HBM, {tier.links} x "
+        f"{tier.write_gb_s:g} GB/s from it, {tier.latency_us:g} us to the first byte; a loaded block is read "
+        "first come, first served, written blocks can be read at once"
+        for tier in tiers
+    )
+
+
+def _spec(tier: KvTierSpec, stored_bytes: int, moved_bytes: int) -> TierSpec:
+    assert tier.read_gb_s is not None
+    assert tier.write_gb_s is not None
+    assert tier.links is not None
+    assert tier.latency_us is not None
+    blocks = tier.capacity_blocks
+    if blocks is None:
+        blocks = int((tier.capacity_gib or 0) * GIB) // stored_bytes
+    return TierSpec(
+        kind=tier.kind,
+        capacity_blocks=blocks,
+        block_bytes=moved_bytes,
+        read_bytes_per_s=round(tier.read_gb_s * GB) * tier.links,
+        write_bytes_per_s=round(tier.write_gb_s * GB) * tier.links,
+        latency_ns=round(tier.latency_us * NS_PER_US),
+        shared_by=tier.shared_by,
+        own_link=tier.kind != "ssd",
+    )
