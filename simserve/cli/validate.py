@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simserve.cli import validate_measured
+
 if TYPE_CHECKING:
     from simserve.validate.golden import Comparison
 
@@ -22,6 +24,9 @@ app = typer.Typer(
 @app.callback()
 def validate() -> None:
     """Compare the simulator with recordings of real systems."""
+
+
+app.command()(validate_measured.measured)
 
 
 @app.command()

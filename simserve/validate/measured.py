@@ -1,0 +1,115 @@
+"""Errors of simulated against measured runs: per metric, experiment and stage, and their medians.
+
+The same statistic on both sides, over the requests that the client saw succeed: TTFT and E2E from the
+client's send time, TPOT = (E2E - TTFT) / (tokens - 1). The rate is successes per second, from the first
+arrival to the last token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.validate.measured_replay import Replay
+from simserve.validate.measured_runs import WHOLE, Float64, Int64
+
+STATISTICS = {
+    "ttft": ("mean", "p50", "p90", "p99"),
+    "tpot": ("mean", "p50", "p99"),
+    "e2e": ("mean", "p50", "p99"),
+}
+"""What is compared of each latency."""
+
+
+class Pair(NamedTuple):
+    """One metric of a run (seconds, or 1/s)."""
+
+    sim: float
+    real: float
+
+    @property
+    def error_pct(self) -> float:
+        """Simulated over measured, minus one, in percent."""
+        return 100 * (self.sim / self.real - 1)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run, or one stage of it, simulated and measured."""
+
+    id: str
+    stage: int
+    requests: int
+    metrics: Mapping[str, Pair]
+
+
+def compare(replay: Replay) -> list[Comparison]:
+    """Return the whole run first, then its stages if it has several."""
+    stages = np.unique(replay.run.stage).tolist()
+    wanted = [WHOLE, *(stages if len(stages) > 1 else [])]
+    return [_compare_stage(replay, stage) for stage in wanted]
+
+
+def median_errors(comparisons: Sequence[Comparison]) -> dict[str, float]:
+    """Return the median over whole runs of each metric's absolute error, in percent."""
+    whole = [one.metrics for one in comparisons if one.stage == WHOLE]
+    names = dict.fromkeys(name for metrics in whole for name in metrics)
+    return {
+        name: float(np.median([abs(metrics[name].error_pct) for metrics in whole if name in metrics]))
+        for name in names
+    }
+
+
+def as_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """Return the errors as plain values."""
+    experiments = [
+        {
+            "id": one.id,
+            "stage": one.stage,
+            "metrics": {name: _plain(pair) for name, pair in one.metrics.items()},
+        }
+        for one in comparisons
+    ]
+    return {"experiments": experiments, "median_ape": median_errors(comparisons)}
+
+
+def latency_metrics(
+    arrival_ns: Int64, output_tokens: Int64, ttft_s: Float64, e2e_s: Float64
+) -> dict[str, float]:
+    """Return the compared statistics of the requests given (seconds, and successes per second)."""
+    several = output_tokens > 1
+    tpot_s = (e2e_s - ttft_s)[several] / (output_tokens[several] - 1)
+    columns = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
+    metrics = {
+        f"{column}_{name}": _statistic(name, columns[column])
+        for column, names in STATISTICS.items()
+        for name in names
+    }
+    ends_s = arrival_ns / 1e9 + e2e_s
+    metrics["requests_per_s"] = len(e2e_s) / (float(ends_s.max()) - float(arrival_ns.min()) / 1e9)
+    return metrics
+
+
+def _compare_stage(replay: Replay, stage: int) -> Comparison:
+    run = replay.run
+    rows = ~run.failed & ((run.stage == stage) | (stage == WHOLE)) & ~np.isnan(replay.ttft_s)
+    sim = _metrics_of(replay, rows, replay.ttft_s, replay.e2e_s)
+    real = _metrics_of(replay, rows, run.ttft_s, run.e2e_s)
+    return Comparison(run.id, stage, int(rows.sum()), {name: Pair(sim[name], real[name]) for name in sim})
+
+
+def _metrics_of(replay: Replay, rows: NDArray[np.bool_], ttft_s: Float64, e2e_s: Float64) -> dict[str, float]:
+    run = replay.run
+    return latency_metrics(run.arrival_ns[rows], run.output_tokens[rows], ttft_s[rows], e2e_s[rows])
+
+
+def _statistic(name: str, values: Float64) -> float:
+    return float(np.mean(values)) if name == "mean" else float(np.percentile(values, float(name[1:])))
+
+
+def _plain(pair: Pair) -> dict[str, float]:
+    return {"sim": pair.sim, "real": pair.real, "err_pct": pair.error_pct}
