@@ -178,6 +178,11 @@ class TierCache:
         self.evictions_seen_by_others = shared and not write_through
         """True if the order in which replicas drop blocks matters to each other."""
 
+    @property
+    def empty(self) -> bool:
+        """True if no tier has room for a block: the same as no tiers."""
+        return not self._tiers
+
     def results(self) -> tuple[TierResult, ...]:
         """Return the totals of each tier."""
         return tuple(tier.result(self._block_size) for tier in self._tiers)

@@ -63,11 +63,7 @@ class VllmPolicy:
             self.pool = PrefixCache(kv_blocks, block_size, cached, blanks_first=newest)
         self.max_model_len = max_model_len
         self.queue: WaitingQueue = FcfsQueue() if params.scheduling_policy == "fcfs" else PriorityQueue()
-        self.loads: Loads | None = None
-        if tiers is not None and cached is not None and isinstance(self.pool, PrefixCache) and lanes == 1:
-            self.loads = Loads(self.pool, tiers, cached, self.queue)
-        elif tiers is not None:
-            raise ScenarioError("KV tiers need prefix caching, prompts with content, full attention, pp = 1")
+        self.loads = self._loads_from(tiers, cached, lanes)
         self.run_list: dict[int, Request] = {}
         """Running requests by id, in vLLM's order: that of admission."""
         self.partial: dict[int, Request] = {}
@@ -190,6 +186,14 @@ class VllmPolicy:
         return self.pool.hit(request)[0] * self._block_size
 
     # -- running requests ------------------------------------------------------------------------------
+
+    def _loads_from(self, tiers: TierCache | None, content: Content | None, lanes: int) -> Loads | None:
+        """Connect the pool to tiers below it, if there are any with room."""
+        if tiers is None or tiers.empty:
+            return None
+        if content is None or not isinstance(self.pool, PrefixCache) or lanes > 1:
+            raise ScenarioError("KV tiers need prefix caching, prompts with content, full attention, pp = 1")
+        return Loads(self.pool, tiers, content, self.queue)
 
     def _empty_group(self) -> DecodeGroup:
         pool = self.pool
