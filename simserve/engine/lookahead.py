@@ -24,12 +24,19 @@ class Lookahead:
         self.unseen = False
         """True if arrivals were let in after the last decision: it holds for one step only."""
 
+    @property
+    def held(self) -> int:
+        """Arrivals that the policy has not been told of."""
+        return len(self._held)
+
     def hold(self, request: Request, step: int) -> None:
         """Keep an arrival that came in the `step`-th step of the present run."""
         self._held.append((request, step))
 
     def steps_run(self, policy: Policy, steps: int) -> None:
         """A run of `steps` steps ended: who came before its last step is seen by the next decision."""
+        if not self._held:
+            return
         for request, step in self._held:
             if step < steps:
                 policy.add(request)
