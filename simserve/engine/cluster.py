@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from simpy.events import Timeout
+
 from simserve.core import Request, Trace
 from simserve.engine.boundary import Clock, Front
 from simserve.engine.decode_table import DecodeTable
@@ -91,20 +93,25 @@ class Cluster:
     def complete(self, request: Request, output_tokens: int) -> None:
         """A request's last token was shown."""
         self.recorder.complete(request, output_tokens, self.env.now)
-        self._ended(request)
+        client_ns = self.replicas[self.recorder.replica[request.id]].spec.client_ns
+        self._ended(request, client_ns)
 
     def _route(self, request: Request, now_ns: int) -> int:
         for view in self._views:
             view.catch_up(now_ns)
         return self.router.choose(request, self._targets, now_ns)
 
-    def _ended(self, request: Request) -> None:
+    def _ended(self, request: Request, client_ns: int = 0) -> None:
+        """A request ended: tell the router at once, and the client when it sees the end."""
         if self._tell_ended is not None:
             self._tell_ended(request, self.env.now)
         ended = self.recorder.ended
         if self._progress and not ended % _PROGRESS_EVERY:
             self._progress(self.env.now, ended, self._total)
-        self.on_end(request.id)
+        if not client_ns:
+            self.on_end(request.id)
+        else:
+            Timeout(self.env, client_ns).callbacks.append(lambda _: self.on_end(request.id))
 
 
 def _refusal(request: Request, spec: ReplicaSpec) -> str:

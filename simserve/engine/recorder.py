@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,13 +74,23 @@ class Recorder:
         if steady:
             self.steady_gaps.add(gap_ns, steady)
 
-    def columns(self) -> dict[str, NDArray[np.int64]]:
-        """Return the request columns of `Result` that this recorder fills."""
+    def columns(self, client_ns: Sequence[int] = ()) -> dict[str, NDArray[np.int64]]:
+        """Return the request columns of `Result` that this recorder fills.
+
+        `client_ns`: by how much the client sees the tokens of each replica later. A constant delay on the way
+        in is the same as one on the way out: all that the engine sees moves in time, and nothing else.
+        """
         names = (
             "arrival_ns arrival_order first_scheduled_ns first_token_ns last_token_ns output_tokens "
             "cached_tokens preemptions requeued_ns replica status reason"
         )
-        return {name: np.array(getattr(self, name), dtype=np.int64) for name in names.split()}
+        columns = {name: np.array(getattr(self, name), dtype=np.int64) for name in names.split()}
+        if any(client_ns):
+            late_ns = np.array(client_ns, dtype=np.int64)[columns["replica"]]
+            for name in ("first_token_ns", "last_token_ns"):
+                columns[name] = np.where(columns[name] >= 0, columns[name] + late_ns, columns[name])
+            self.end_ns = max(self.end_ns, int(columns["last_token_ns"].max(initial=0)))
+        return columns
 
 
 def _column(requests: int, value: int = ABSENT) -> array[int]:

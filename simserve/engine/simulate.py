@@ -55,7 +55,7 @@ def simulate(
     for table in cluster.tables.values():
         table.collect(recorder.gaps, recorder.steady_gaps, provenance_ns)
     return Result(
-        **recorder.columns(),  # pyright: ignore[reportArgumentType]
+        **recorder.columns([spec.client_ns for spec in replicas]),  # pyright: ignore[reportArgumentType]
         prompt_tokens=trace.prompt_tokens,
         reasons=tuple(recorder.reasons),
         gaps=recorder.gaps.result(),

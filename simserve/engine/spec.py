@@ -26,3 +26,5 @@ class ReplicaSpec:
     """Longest sequence (prompt and output) that the replica accepts; must fit in kv_blocks."""
     limit_reason: str
     """Why max_model_len is what it is, in words, for refused requests."""
+    client_ns: int = 0
+    """Time of a request outside the engine (API server, network, both ways): delays what the client sees."""

@@ -32,6 +32,11 @@ class EngineOverhead:
     """Batch sizes with a CUDA graph, ascending; empty: no graphs and no launch cost (an ideal engine)."""
     launch_layer_us: float = 0.0
     """CPU time to launch one layer's kernels when no graph holds them."""
+    client_us: float = 0.0
+    """Time of a request outside the engine loop: HTTP, tokenise, hand over, detokenise, stream, network.
+
+    It delays what the client sees of every token alike; the GPU does not wait for it.
+    """
     provenance: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
 
     def padded(self, tokens: int) -> int:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from simserve.errors import ScenarioError
 from simserve.latency.overhead import OVERHEADS, EngineOverhead, overhead_named
+from simserve.latency.overhead_file import read_overhead
 from simserve.policy.base import POLICIES
 from simserve.policy.presets import EnginePreset, engine_preset
 from simserve.registry import Registry
 from simserve.scenario.document import KeyPath
 from simserve.scenario.explain import explain, refuse
+from simserve.scenario.files import portable
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.spec import EngineSpec
 
@@ -90,8 +92,8 @@ def resolve_engine(loaded: LoadedScenario, pool: int, gpu_memory_bytes: int) -> 
     defaults = preset.options(gpu_memory_bytes, spec.gpu) if preset else {}
     _check_version(loaded, engine, defaults, origin)
     with loaded.blame(*origin.get("overhead", ("engine",))):
-        overhead = overhead_named(
-            engine.overhead or (policy_name if policy_name in OVERHEADS else BARE_OVERHEAD)
+        overhead = _overhead(
+            loaded, engine.overhead or (policy_name if policy_name in OVERHEADS else BARE_OVERHEAD), origin
         )
     params = _params(loaded, policy, {**defaults, **engine.options}, origin)
     share = spec.gpu_memory_utilization
@@ -117,6 +119,14 @@ def component(registry: Registry[type], name: str, members: Sequence[str]) -> ty
     if missing:
         raise ScenarioError(f"{registry.kind} {name!r} lacks {', '.join(missing)}")
     return found
+
+
+def _overhead(loaded: LoadedScenario, name: str, origin: Mapping[str, KeyPath]) -> EngineOverhead:
+    """Return named constants, or those of a file (called by its path, so that it is found again)."""
+    if not name.endswith((".yaml", ".yml")):
+        return overhead_named(name)
+    overhead = read_overhead(loaded.file(name, origin.get("overhead", ("engine",))))
+    return replace(overhead, name=portable(name, loaded.folder))
 
 
 def _check_version(

@@ -119,6 +119,7 @@ class BuiltPool:
             block_size=engine.block_size,
             max_model_len=self.limit.tokens,
             limit_reason=self.limit.reason,
+            client_ns=round(1000 * engine.overhead.client_us),
         )
 
 

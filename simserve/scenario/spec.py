@@ -31,7 +31,8 @@ class EngineSpec(_Part):
     block_size: Degree | None = Field(None, description="Tokens per KV block; default: the engine version's.")
     overhead: str | None = Field(
         None,
-        description="The engine's own time per step: vllm, sglang, or ideal (none); default: the engine's.",
+        description="The engine's own time per step and request: vllm, sglang, ideal (none), or a file that "
+        "`simserve calibrate` wrote; default: the engine's.",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="Settings of the policy, by name.")
 
