@@ -139,7 +139,7 @@ CASES: dict[str, tuple[str, float | None, Callable[[], Trace | None], dict]] = {
     "million": ("one million requests, 32 replicas", 130, _million, {"replicas": 32, **_SYNC}),
 }
 """Case: title, most timeouts per request, trace, options. The bars are for synchronous scheduling: planning
-ahead costs a decision more per request that ends by a stop token, for the step that the engine wastes on it."""
+ahead costs one decision more per request that ends by a stop token: the engine wastes a step on it."""
 
 
 def figures(names: list[str]) -> Iterator[str]:
