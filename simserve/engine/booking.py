@@ -50,7 +50,9 @@ class Books:
         """Book what a decision changes at once: preemptions, missed steps, admissions, prompt tokens."""
         recorder, answers = self._recorder, self.answers
         for request in batch.preempted:
-            answer = answers[request.id]
+            answer = answers.get(request.id)
+            if answer is None:
+                continue  # ended in the step before; its scheduler, a step behind, has not heard of it
             self.meter.preemptions += 1
             recorder.preemptions[request.id] += 1
             answer.left_ns = now_ns
