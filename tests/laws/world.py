@@ -62,6 +62,7 @@ class World:
     replicas: int = 1
     stages: int = 1
     router: str = "round_robin"
+    router_params: dict[str, Any] = field(default_factory=dict)
     latency: tuple[int, int, int, int] = (1000, 10, 3, 1)
     """Constants of `PlainLatency`, in ns."""
     hop_ns: int = 7
@@ -87,7 +88,7 @@ class World:
 
     @property
     def lags(self) -> bool:
-        """Whether the scheduler hears of a step's result one step late: requests hold on for a step longer."""
+        """Whether the scheduler hears of a step's result a step late: requests hold on for a step longer."""
         if self.policy == "sglang":
             return not self.params.get("disable_overlap_schedule", False)
         return self.params.get("async_scheduling", False)
@@ -118,7 +119,7 @@ class World:
         """Simulate; return the result and the policies with what they decided."""
         router = ROUTERS.get(self.router)
         specs = self.specs()
-        result = simulate(trace, specs, router(router.Params(), seed=3), **options)
+        result = simulate(trace, specs, router(router.Params(**self.router_params), seed=3), **options)
         return result, [spec.policy for spec in specs]
 
     def but(self, **changes: Any) -> World:
@@ -193,10 +194,13 @@ LATENCIES = [(1000, 10, 3, 1), (1000, 0, 0, 0)]
 def deployments(draw: st.DrawFn, world: World) -> World:
     """The world with more replicas, pipeline stages, another router, more memory or other step times."""
     stages = 1 if world.policy in SINGLE_LANE else draw(st.sampled_from([1, 1, 2, 3, 4]))
+    router = draw(st.sampled_from(ROUTERS.names()))
+    stale = "refresh_ms" in ROUTERS.get(router).Params.model_fields
     return world.but(
         replicas=draw(st.integers(1, 3)),
         stages=stages,
-        router=draw(st.sampled_from(ROUTERS.names())),
+        router=router,
+        router_params={"refresh_ms": draw(st.sampled_from([0, 0.0035, 0.02]))} if stale else {},
         latency=draw(st.sampled_from(LATENCIES)),
         kv_blocks=world.kv_blocks + draw(st.sampled_from([0, 0, 1, 5, 40])),
     )
