@@ -91,8 +91,9 @@ class Replica:
 
     @property
     def waiting_requests(self) -> int:
-        """Requests in the scheduler's queue."""
-        return self.policy.waiting
+        """Requests in the scheduler's queue, or on their way into it."""
+        held = self._lookahead.held if self._lookahead is not None else 0
+        return self.policy.waiting + held
 
     @property
     def running_requests(self) -> int:

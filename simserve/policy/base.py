@@ -60,7 +60,7 @@ class Observable(Protocol):
     """What a policy also offers if routers may look into it while a run of steps is in flight (optional)."""
 
     def settle(self, steps: int) -> None:
-        """Let `kv_used_blocks` and `cached_tokens` be true for the time when `steps` steps have begun.
+        """Let `kv_used_blocks` and `cached_tokens` be true for when `steps` steps (2 or more) have begun.
 
         Called with a growing number between `next_batch` and `update` of a run; what follows must not change.
         Not needed where a run takes no memory.

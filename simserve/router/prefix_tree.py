@@ -1,7 +1,7 @@
 """What a gateway believes to be cached where: every prompt that it sent, per worker, least recently used out.
 
-Follows the tree of SGLang's router, with blocks of tokens for characters of text. A key stands for its block and
-all before it, so the tree is a table of blocks with their parents. It never hears what engines evict.
+Follows the tree of SGLang's router, with blocks of tokens for characters of text. A key stands for its block
+and all before it, so the tree is a table of blocks with their parents. It never hears what engines evict.
 """
 
 from __future__ import annotations

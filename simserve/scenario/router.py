@@ -29,15 +29,19 @@ def check_router(it: LoadedScenario) -> None:
 def build_router(it: LoadedScenario, trace: Trace, engine_block_size: int) -> Router:
     """Return a fresh router; what its constructor asks for by name is taken from the trace."""
     router, params = _router_and_params(it)
+    return router(params, seed=it.scenario.seed, **offered(router, trace, engine_block_size))
+
+
+def offered(router: type, trace: Trace, engine_block_size: int) -> dict[str, Any]:
+    """Return what the router's constructor asks for by name (see `router.base.Router`), from the trace."""
     block_size = max(engine_block_size, trace.block_tokens, LEAST_BLOCK_TOKENS)
-    offered: dict[str, Any] = {
+    known = {
         "content": lambda: TraceContent.of(trace, block_size),
         "block_size": lambda: block_size,
         "sessions": lambda: None if trace.session is None else trace.session.tolist(),
     }
     wanted = signature(router).parameters
-    known = {name: make() for name, make in offered.items() if name in wanted}
-    return router(params, seed=it.scenario.seed, **known)
+    return {name: make() for name, make in known.items() if name in wanted}
 
 
 def router_assumptions(it: LoadedScenario, trace: Trace, engine_block_size: int) -> tuple[str, ...]:

@@ -117,7 +117,11 @@ class SglangPolicy:
         self.state.unbooked = Outcome(step, 1, done)
 
     def settle(self, steps: int) -> None:
-        """Take the memory of the first `steps` steps of the run in flight now, instead of in `update`."""
+        """Do what `update` has done once `steps` steps (2 or more) of the run in flight have begun.
+
+        The result kept back is processed, and the memory of those steps is taken.
+        """
+        self._results.settle()
         self._decode.settle(steps - 1)
 
     def cached_tokens(self, request: Request) -> int:

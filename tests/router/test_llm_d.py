@@ -1,0 +1,108 @@
+"""llm-d's scorers one by one, their weighted sum, drawn ties."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from simserve.router.llm_d import LlmDParams, LlmDRouter
+from simserve.router.llm_d_scorers import Memory, Situation, scorers
+from tests.router.states import Seen, idle, request
+
+
+def scores(name: str, targets: list[Seen], memory: Memory | None = None, number: int = 0) -> list[float]:
+    memory = memory or Memory(None)
+    memory.in_flight.expect(len(targets))
+    return scorers(memory, queue_threshold=128)[name](Situation(request(number), targets, 0))
+
+
+def waiting(*counts: int) -> list[Seen]:
+    return [Seen(waiting_requests=count) for count in counts]
+
+
+def test_load_aware_falls_from_a_half_to_nothing_at_the_threshold() -> None:
+    assert scores("load-aware-scorer", waiting(0, 32, 64, 128, 500)) == [0.5, 0.375, 0.25, 0.0, 0.0]
+
+
+def test_queue_and_running_are_scaled_between_fewest_and_most() -> None:
+    assert scores("queue-scorer", waiting(2, 4, 10)) == [1.0, 0.75, 0.0]
+    assert scores("queue-scorer", waiting(7, 7)) == [1.0, 1.0]
+    running = [Seen(running_requests=count) for count in (10, 0, 5)]
+    assert scores("running-requests-size-scorer", running) == [0.0, 1.0, 0.5]
+
+
+def test_prefix_is_scaled_between_shortest_and_longest() -> None:
+    targets = [Seen(cached=tokens) for tokens in (0, 64, 16)]
+    assert scores("precise-prefix-cache-scorer", targets) == [0.0, 1.0, 0.25]
+    assert scores("precise-prefix-cache-scorer", idle(2)) == [1.0, 1.0]
+
+
+def test_kv_use_counts_against() -> None:
+    assert scores("kv-cache-utilization-scorer", [Seen(kv=0.25), Seen(kv=1.0)]) == [0.75, 0.0]
+
+
+def test_active_requests_are_those_sent_and_not_ended() -> None:
+    memory = Memory(None)
+    memory.in_flight.expect(3)
+    for number, target in enumerate((0, 0, 0, 0, 1)):
+        memory.in_flight.sent(request(number), target)
+    assert scores("active-request-scorer", idle(3), memory) == [0.0, 0.75, 1.0]
+    memory.in_flight.ended(request(0))
+    memory.in_flight.ended(request(1))
+    assert scores("active-request-scorer", idle(3), memory) == [0.0, 0.5, 1.0]
+
+
+def test_a_session_scores_where_it_was_last() -> None:
+    memory = Memory([7, 7, 8])
+    memory.in_flight.expect(2)
+    assert scores("session-affinity-scorer", idle(2), memory) == [0.0, 0.0]
+    memory.note(Situation(request(0), idle(2), 0), 1, cold=False)
+    assert scores("session-affinity-scorer", idle(2), memory, number=1) == [0.0, 1.0]
+    assert scores("session-affinity-scorer", idle(2), memory, number=2) == [0.0, 0.0]
+
+
+def test_requests_without_any_hit_go_to_who_got_one_longest_ago() -> None:
+    memory = Memory(None)
+    memory.in_flight.expect(3)
+    assert scores("no-hit-lru-scorer", idle(3), memory) == [1.0, 0.5, 0.0], "nobody yet: in order"
+    memory.note(Situation(request(0), idle(3), 0), 0, cold=True)
+    memory.note(Situation(request(1), idle(3), 0), 2, cold=True)
+    assert scores("no-hit-lru-scorer", idle(3), memory) == [0.5, 1.0, 0.0]
+    memory.note(Situation(request(2), idle(3), 0), 0, cold=True)
+    assert scores("no-hit-lru-scorer", idle(3), memory) == [0.0, 1.0, 0.5]
+    warm = [Seen(), Seen(cached=16), Seen()]
+    memory.note(Situation(request(3), warm, 0), 1, cold=True)
+    assert scores("no-hit-lru-scorer", warm, memory) == [0.5, 0.5, 0.5]
+    assert scores("no-hit-lru-scorer", idle(3), memory) == [0.0, 1.0, 0.5], (
+        "a request with a hit leaves no mark"
+    )
+
+
+def test_the_highest_weighted_sum_wins() -> None:
+    """Prefix 3 * (0, 1), queue 2 * (1, 0), KV 2 * (1 - use)."""
+    router = LlmDRouter(LlmDParams(), seed=0)
+    full = lambda kv: [Seen(kv=0.0), Seen(cached=160, waiting_requests=9, kv=kv)]  # noqa: E731
+    assert router.choose(request(0), full(0.4), 0) == 1, "3 + 1.2 against 2 + 2"
+    assert router.choose(request(1), full(0.6), 0) == 0, "3 + 0.8 against 2 + 2"
+
+
+def test_ties_are_drawn_and_the_seed_repeats_them() -> None:
+    def draws(seed: int) -> list[int]:
+        router = LlmDRouter(LlmDParams(), seed=seed)
+        return [router.choose(request(number), idle(3), 0) for number in range(30)]
+
+    assert draws(1) == draws(1) != draws(2)
+    assert set(draws(1)) == {0, 1, 2}
+
+
+def test_unknown_scorers_are_refused() -> None:
+    with pytest.raises(ValidationError, match="queue-scorer"):
+        LlmDParams.model_validate({"scorers": {"queue-score": 1.0}}, strict=True)
+    with pytest.raises(ValidationError):
+        LlmDParams.model_validate({"scorers": {}}, strict=True)
+
+
+def test_session_affinity_without_sessions_is_said() -> None:
+    params = LlmDParams(scorers={"session-affinity-scorer": 1})
+    assert LlmDRouter(params, seed=0).assumptions
+    assert not LlmDRouter(params, seed=0, sessions=[0]).assumptions
