@@ -1,0 +1,45 @@
+"""`simserve calibrate`: fit the engine's named overhead constants to measured runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_TERMS = ["client_us"]
+
+
+def calibrate(
+    measured: Annotated[Path, typer.Option(help="Folder of measured runs, or a table of published ones.")],
+    only: Annotated[list[str], typer.Option(help="Runs to fit, by a part of their id; repeatable.")],
+    out: Annotated[Path, typer.Option(help="File to write; a scenario cites it as engine.overhead.")],
+    fit: Annotated[
+        list[str] | None,
+        typer.Option(help="Constants to fit: client_us (default), gap_us, step_us, sequence_us, request_us."),
+    ] = None,
+    base: Annotated[
+        str, typer.Option(help="Engine whose constants are the start: vllm, sglang, ideal.")
+    ] = "vllm",
+    force: Annotated[bool, typer.Option(help="Overwrite the file.")] = False,
+) -> None:
+    """Fit overhead constants by least squares, and write them with their interval and held-out error.
+
+    Runs that are fitted are no longer a test. Refuses to fit more constants than the runs can tell apart.
+
+    Example: simserve calibrate --measured path/to/vllm_measured --only 7b-tp1-codegen --out vllm-0.15.yaml
+    """
+    from simserve.errors import ScenarioError
+    from simserve.validate.calibration import calibrate as fitted
+    from simserve.validate.measured_runs import read_runs
+
+    if out.exists() and not force:
+        raise ScenarioError(f"{out} exists; --force overwrites it")
+    runs = read_runs(measured, only)
+    typer.echo(f"fitting {', '.join(fit or DEFAULT_TERMS)} to {len(runs)} runs ...", err=True)
+    found = fitted(runs, fit or DEFAULT_TERMS, base)
+    out.write_text(found.yaml(), encoding="utf-8")
+    for name, left, was in zip(found.observations, found.after, found.before, strict=True):
+        typer.echo(f"{name}: {100 * was:+.1f} % before, {100 * left:+.1f} % after", err=True)
+    typer.echo(out.read_text(encoding="utf-8"))
+    typer.echo(f"written: {out}", err=True)

@@ -1,0 +1,171 @@
+"""Fit named engine overhead constants to measured runs: sensitivities by simulation, then least squares.
+
+Observed are mean TTFT and mean TPOT of each stage of each run, as relative errors. Each constant is raised by
+a little, the runs are simulated again, and the change gives its column. Kernel times are never touched: what
+is left when the runs disagree about a constant belongs to a mechanism that it does not describe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from simserve.errors import ScenarioError, nearest
+from simserve.latency.overhead import overhead_named
+from simserve.latency.overhead_file import overhead_yaml
+from simserve.validate.bounded_fit import Fit, fit_non_negative
+from simserve.validate.measured import compare
+from simserve.validate.measured_replay import replay
+from simserve.validate.measured_runs import WHOLE, Float64, MeasuredRun
+
+PROBES_US = {"client_us": 1000.0, "gap_us": 100.0, "step_us": 100.0, "sequence_us": 10.0, "request_us": 100.0}
+"""Constants that can be fitted, and how far each is moved to see what it does (microseconds)."""
+OBSERVED = ("ttft_mean", "tpot_mean")
+_ROUNDS = 2
+"""Gauss-Newton steps; the model is nearly linear in the constants."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Fitted constants of an engine."""
+
+    base: str
+    values: dict[str, float]
+    """What is added to the base's constants, microseconds."""
+    half_width: dict[str, float]
+    runs: tuple[str, ...]
+    observations: tuple[str, ...]
+    """Names of the observations: run, stage, metric."""
+    before: Float64
+    """Relative error of each observation without the fit, simulated over measured minus one."""
+    after: Float64
+    held_out: dict[str, float]
+    """By run: largest absolute relative error of its observations when it is left out of the fit."""
+    alone: dict[str, dict[str, float]]
+    """By run: the constants that it alone asks for."""
+
+    def yaml(self) -> str:
+        """Return the file that a scenario cites."""
+        source = f"fitted to {', '.join(self.runs)} (see fit)"
+        added = self.values
+        widths = {name: f"{value:.0f} +- {self.half_width[name]:.0f} us" for name, value in added.items()}
+        fit: dict[str, Any] = {
+            "runs": list(self.runs),
+            "observed": "mean TTFT and mean TPOT of each stage, relative errors",
+            "interval_95": widths,
+            "rms_error_pct_before": _pct(self.before),
+            "rms_error_pct_after": _pct(self.after),
+            "held_out_worst_error_pct": {key: round(100 * value, 1) for key, value in self.held_out.items()},
+            "each_run_alone_us": {
+                key: {name: round(us) for name, us in values.items()} for key, values in self.alone.items()
+            },
+        }
+        values = {name: round(value, 1) for name, value in _absolute(self.base, self.values).items()}
+        return overhead_yaml(self.base, values, dict.fromkeys(self.values, source), fit)
+
+
+def calibrate(runs: Sequence[MeasuredRun], names: Sequence[str], base: str = "vllm") -> Calibration:
+    """Fit the constants `names` to the runs; raises `ScenarioError` if the runs cannot tell them."""
+    unknown = [name for name in names if name not in PROBES_US]
+    if unknown:
+        hint = nearest(unknown[0], PROBES_US)
+        raise ScenarioError(f"unknown constant {unknown[0]!r}{hint}; can be fitted: {', '.join(PROBES_US)}")
+    overhead_named(base)
+    order = list(names)
+    start = dict.fromkeys(order, 0.0)
+    before = {run.id: _errors(run, base, start) for run in runs}
+    parts = {run.id: _sensitivity(run, base, start, before[run.id]) for run in runs}
+    values, fit = _solve(order, [run.id for run in runs], before, parts)
+    for _ in range(_ROUNDS - 1):
+        here = {run.id: _errors(run, base, values) for run in runs}
+        shift = _stack([run.id for run in runs], parts) @ np.array(list(values.values()))
+        target = shift - np.concatenate([list(errors.values()) for errors in here.values()])
+        fit = fit_non_negative(order, _stack([run.id for run in runs], parts), target)
+        values = dict(zip(order, fit.values.tolist(), strict=True))
+    after = {run.id: _errors(run, base, values) for run in runs}
+    ids = [run.id for run in runs]
+    return Calibration(
+        base=base,
+        values=values,
+        half_width=dict(zip(order, fit.half_width.tolist(), strict=True)),
+        runs=tuple(ids),
+        observations=tuple(f"{key} {name}" for key in ids for name in before[key]),
+        before=np.array([error for key in ids for error in before[key].values()]),
+        after=np.array([error for key in ids for error in after[key].values()]),
+        held_out=_held_out(order, ids, before, parts),
+        alone={key: values for key in ids if (values := _alone(order, key, before, parts))},
+    )
+
+
+def _errors(run: MeasuredRun, base: str, values: Mapping[str, float]) -> dict[str, float]:
+    """Return the relative error of each observation of a run with these constants."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "overhead.yaml"
+        path.write_text(overhead_yaml(base, _absolute(base, values), {}, {}), encoding="utf-8")
+        compared = compare(replay(run, str(path)))
+    stages = [one for one in compared if one.stage != WHOLE] or compared
+    return {
+        f"stage {one.stage} {name}": one.metrics[name].error_pct / 100 for one in stages for name in OBSERVED
+    }
+
+
+def _absolute(base: str, added_us: Mapping[str, float]) -> dict[str, float]:
+    """Return the constants themselves: the base's and what the fit adds to them (never negative)."""
+    constants = overhead_named(base)
+    return {name: getattr(constants, name) + us for name, us in added_us.items()}
+
+
+def _sensitivity(
+    run: MeasuredRun, base: str, start: Mapping[str, float], errors: Mapping[str, float]
+) -> Float64:
+    """Return each observation's change per microsecond, float64[observations, constants]."""
+    columns = []
+    for name in start:
+        moved = _errors(run, base, {**start, name: start[name] + PROBES_US[name]})
+        columns.append([(moved[key] - errors[key]) / PROBES_US[name] for key in errors])
+    return np.array(columns).T
+
+
+def _solve(
+    names: list[str], ids: list[str], errors: Mapping[str, Mapping[str, float]], parts: Mapping[str, Float64]
+) -> tuple[dict[str, float], Fit]:
+    target = -np.array([error for key in ids for error in errors[key].values()])
+    fit = fit_non_negative(names, _stack(ids, parts), target)
+    return dict(zip(names, fit.values.tolist(), strict=True)), fit
+
+
+def _held_out(
+    names: list[str], ids: list[str], errors: Mapping[str, Mapping[str, float]], parts: Mapping[str, Float64]
+) -> dict[str, float]:
+    """Return the worst error of each run under the constants of the others (linear prediction)."""
+    worst = {}
+    for key in ids:
+        others = [other for other in ids if other != key]
+        if others:
+            values, _ = _solve(names, others, errors, parts)
+            left = np.array(list(errors[key].values())) + parts[key] @ np.array(list(values.values()))
+            worst[key] = float(np.abs(left).max())
+    return worst
+
+
+def _alone(
+    names: list[str], key: str, errors: Mapping[str, Mapping[str, float]], parts: Mapping[str, Float64]
+) -> dict[str, float]:
+    """Return the constants by one run, or nothing if it alone cannot tell them."""
+    try:
+        return _solve(names, [key], errors, parts)[0]
+    except ScenarioError:
+        return {}
+
+
+def _stack(ids: list[str], parts: Mapping[str, Float64]) -> Float64:
+    return np.concatenate([parts[key] for key in ids])
+
+
+def _pct(errors: Float64) -> float:
+    return round(100 * float(np.sqrt(np.mean(errors**2))), 2)
