@@ -12,6 +12,7 @@ from simserve.metrics.columns import Bool, Columns, derive
 from simserve.metrics.definitions import DEFINITIONS
 from simserve.metrics.slo import Slo
 from simserve.metrics.stability import Stability, judge
+from simserve.metrics.tiers import TierUse, tier_uses, tier_warnings
 from simserve.metrics.utilisation import Use, pool_uses, replica_uses
 from simserve.metrics.window import Span, WindowSummary, steady_span, summarize_window, whole_span
 
@@ -64,6 +65,8 @@ class Summary:
     cost_per_million_output_tokens: float | None
     warnings: list[str]
     definitions: dict[str, str]
+    kv_tiers: list[TierUse]
+    """KV tiers below HBM, by replica; empty without tiers."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and numbers, as in summary.json."""
@@ -80,6 +83,7 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
     whole = whole_span(result, columns)
     counts = _counts(result, columns)
     price = _price_per_hour(result)
+    tiers = tier_uses(result)
     return Summary(
         schema=SCHEMA,
         counts=counts,
@@ -92,8 +96,9 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
         provenance=_shares(result.provenance_ns),
         price_per_hour=price,
         cost_per_million_output_tokens=_cost(price, whole, counts),
-        warnings=list(result.warnings),
+        warnings=[*result.warnings, *tier_warnings(tiers)],
         definitions=dict(DEFINITIONS),
+        kv_tiers=tiers,
     )
 
 

@@ -156,6 +156,7 @@ def tiered_worlds(draw: st.DrawFn) -> TieredWorld:
                 {"version": "0.15"},
                 {"version": "0.19", "max_num_batched_tokens": 64, "enable_chunked_prefill": False},
                 {"watermark": 0.2},
+                {"async_scheduling": True},
                 {"prefill_schedule_interval": 3},
             ]
         )
