@@ -48,7 +48,7 @@
     const palette = palettes[!paper && dark.matches ? "dark" : "light"];
     for (const [id, figure] of Object.entries(figures)) {
       const box = document.getElementById(id);
-      if (!box || !box.clientWidth) continue; // inside closed details: drawn when they open
+      if (!box || box.closest("details:not([open])")) continue; // drawn when it opens
       const { data, layout } = painted(figure, palette);
       const config = { displayModeBar: false, responsive: !paper, showTips: false };
       Plotly.react(box, data.map((trace) => sized(trace, rem())), layoutOf(layout, palette, rem(), paper), config);
