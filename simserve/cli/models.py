@@ -52,25 +52,43 @@ def show(
     engine: Annotated[
         str, typer.Option(help="Engine version whose defaults and accounting hold.")
     ] = "vllm-0.33",
+    sequences: Annotated[int, typer.Option(help="Sequences of the decode step (of one DP rank).")] = 32,
+    context: Annotated[int, typer.Option(help="Their context in tokens.")] = 2048,
+    prompt: Annotated[int, typer.Option(help="Tokens of the prompt of the prefill step.")] = 2048,
     as_json: AsJson = False,
 ) -> None:
-    """Show one model: layers, parameters, KV bytes; with --gpu also where each GPU's memory goes.
+    """Show one model: layers, parameters, KV bytes; with --gpu also where memory and time of a step go.
 
-    Example: simserve models show llama-3.1-70b --gpu h100_sxm --tp 4
+    The time is that of one decode step and of one prompt, kernel by kernel, and says where each figure
+    comes from.
+
+    Example: simserve models show llama-3.1-70b --gpu h100_sxm --tp 4 --sequences 64 --context 4096
     """
+    from simserve.cli.model_steps import Load, model_steps
     from simserve.model import Parallelism, load_model, weight_bytes_per_gpu
 
     spec, degrees = load_model(name), Parallelism(tp, pp, dp, ep)
     facts = _facts(spec, degrees, weights_dtype, kv_dtype)
     ledger = _ledger(spec, gpu, degrees, weights_dtype, kv_dtype, engine) if gpu else None
+    steps = None
+    if gpu:
+        load, dtypes = (
+            Load(sequences, context, prompt),
+            {"weights_dtype": weights_dtype, "kv_dtype": kv_dtype},
+        )
+        steps = model_steps(spec, gpu, degrees, load, **dtypes, engine=engine)
     if as_json:
         facts["weight_bytes_per_gpu"] = weight_bytes_per_gpu(spec, degrees, weights_dtype)
         facts["ledger"] = _ledger_facts(ledger) if ledger else None
+        facts["steps"] = steps.facts() if steps else None
         print(json.dumps(facts, indent=2))
         return
     print_model(spec, degrees, weights_dtype, kv_dtype)
     if ledger:
         print_ledger(ledger, str(gpu))
+    if steps:
+        print()
+        steps.print()
 
 
 def _ledger(

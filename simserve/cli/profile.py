@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simserve.cli.step_text import print_parts
+
 if TYPE_CHECKING:
-    from simserve.latency import OpTime
     from simserve.latency.profile_file import ProfileTable
 
 app = typer.Typer(
@@ -142,32 +143,6 @@ def aiconfigurator(
     for name, op, rows in import_aiconfigurator(source, out, list(gpu)):
         print(f"{name}/{op}: {rows} rows", file=sys.stderr)
     print(out)
-
-
-def print_parts(parts: list[OpTime], markdown: bool) -> None:
-    """Print the kernels of a step, longest first, with their share."""
-    total_us = sum(part.us for part in parts)
-    longest = sorted(parts, key=lambda part: -part.us)
-    cells = [
-        (part.name, str(part.calls), f"{part.us / 1000:.3f}", f"{part.us / total_us:.1%}", part.provenance)
-        for part in longest
-        if part.us > 0
-    ]
-    cells.append(("step", "", f"{total_us / 1000:.3f}", "", ""))
-    titles = ("kernel", "calls", "ms", "share", "from")
-    if markdown:
-        lines = [titles, ("---", "--:", "--:", "--:", "---"), *cells]
-        print("\n".join("| " + " | ".join(line) + " |" for line in lines))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table()
-    for title in titles:
-        table.add_column(title, justify="left" if title in ("kernel", "from") else "right", no_wrap=True)
-    for line in cells:
-        table.add_row(*line)
-    Console().print(table)
 
 
 def _coverage(op: str, table: ProfileTable) -> dict[str, Any]:
