@@ -1,7 +1,7 @@
 """simserve's side, and the child process that replays one job: `python -m benchmarks.peers.ours`.
 
-Llama-3.1-8B on h100_sxm under vLLM 0.33's policy, with the peer's defaults for the two limits that shape
-batches.
+Llama-3.1-8B on h100_sxm under vLLM 0.33's policy, with what the peer does where it shapes batches: its limits,
+and no step planned ahead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.peers.sample import Sample, run_child
 
 _ROOT = Path(__file__).resolve().parents[2]
 
-LIMITS = {"max_num_seqs": 256, "max_num_batched_tokens": 8192}
+OPTIONS = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, "async_scheduling": False}
 
 
 def replay(job: dict[str, Any]) -> Sample:
@@ -34,7 +34,7 @@ def _replay_here(job: dict[str, Any]) -> dict[str, Any]:
         {
             "name": "peers",
             "model": "llama-3.1-8b",
-            "engine": {"preset": "vllm-0.33", "enable_prefix_caching": job["prefix_caching"], **LIMITS},
+            "engine": {"preset": "vllm-0.33", "enable_prefix_caching": job["prefix_caching"], **OPTIONS},
             "workload": workload,
             "pools": [{"name": "h100", "gpu": "h100_sxm", "replicas": job["workers"]}],
             "router": {"kind": "round_robin"},
