@@ -255,10 +255,12 @@ class TierCache:
         places: list[int] = []
         holders = [(level, tier.store.held) for level, tier in enumerate(self._tiers)]
         for key in keys:
-            level = next((level for level, held in holders if key in held), None)
-            if level is None:
+            for level, held in holders:
+                if key in held:
+                    places.append(level)
+                    break
+            else:
                 break
-            places.append(level)
         return places
 
     def _load_end_ns(self, places: Sequence[int], now_ns: int) -> int:

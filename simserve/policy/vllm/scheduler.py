@@ -281,10 +281,13 @@ class VllmPolicy:
                 if loads.follow(request, hits):
                     queue.pop()
                     continue
+                known = request.known
+                fits = pool.admission_need(known, known, hits, idle_hits) <= self._room(request)
+                if self._gate and not fits:
+                    break
                 plan = loads.plan(request, hits, now_ns)
                 if plan.blocks:
-                    whole = request.known
-                    if pool.admission_need(whole, whole, hits, idle_hits) > self._room(request):
+                    if not fits:
                         break
                     loads.start(queue.pop(), hits, plan, now_ns)
                     continue
