@@ -9,18 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-_POOL_FIELDS = (
-    "engine",
-    "gpu_name",
-    "replicas",
-    "tp",
-    "pp",
-    "dp",
-    "ep",
-    "weights_dtype",
-    "kv_dtype",
-    "price_per_gpu_hour",
-)
+_FROM_MEMORY = ("max_model_len", "gpu_memory_utilization")
+"""Settings of a pool that the memory or the engine decides unless the scenario does."""
 _ASKED = "max_model_len of the scenario"
 """Beginning of `limit_reason` where the scenario, not the memory, limits the longest sequence."""
 
@@ -66,12 +56,15 @@ def _other_facts(manifest: dict[str, Any]) -> Facts:
     trace = manifest.get("trace") or {}
     facts: Facts = {("router", ""): manifest.get("router"), ("trace", ""): trace.get("name")}
     facts |= {(name, ""): value for name, value in _flat(manifest.get("workload") or {})}
+    facts |= {(name, ""): value for name, value in _flat(manifest.get("settings") or {})}
     facts |= {(f"slo.{name}", ""): value for name, value in (manifest.get("slo") or {}).items()}
     return facts
 
 
 def _pool_facts(pool: dict[str, Any], name: str, same_engine: bool) -> Facts:
-    facts: Facts = {(field, name): pool.get(field) for field in _POOL_FIELDS}
+    facts: Facts = {("engine", name): pool.get("engine")}
+    settings = pool.get("settings") or {}
+    facts |= {(key, name): value for key, value in _flat(settings) if key not in _FROM_MEMORY}
     if str(pool.get("limit_reason")).startswith(_ASKED):
         facts["max_model_len", name] = pool.get("max_model_len")
     if same_engine:

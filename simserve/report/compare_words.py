@@ -67,6 +67,10 @@ def value_words(value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, list):
+        return " + ".join(map(value_words, value)) or "none"
+    if isinstance(value, dict):
+        return str(value.get("kind") or ", ".join(f"{key} {value_words(v)}" for key, v in value.items()))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

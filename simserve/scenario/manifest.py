@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from simserve import __version__
 from simserve.core import Trace
+from simserve.scenario.files import portable
 from simserve.scenario.pool import BuiltPool
+from simserve.scenario.resolved import pool_settings
 from simserve.scenario.spec import RouterSpec
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ def manifest(deployment: Deployment, command: str) -> dict[str, Any]:
         "assumptions": assumptions(deployment),
         "slo": scenario.slo.limits() if scenario.slo else None,
         "fast_forward": scenario.fast_forward,
+        "settings": _settings(deployment),
     }
 
 
@@ -52,6 +55,16 @@ def router_words(router: RouterSpec) -> str:
     """Return a router's name with its settings: `random (seed=1)`."""
     settings = ", ".join(f"{name}={value}" for name, value in router.options.items())
     return f"{router.kind} ({settings})" if settings else router.kind
+
+
+def _settings(deployment: Deployment) -> dict[str, Any]:
+    """Return the scenario's settings that are described nowhere else in the manifest."""
+    scenario = deployment.loaded.scenario
+    plain = scenario.model_dump(mode="json", exclude_none=True, exclude=_DESCRIBED)
+    return {**plain, "profiles": [portable(name, deployment.loaded.folder) for name in scenario.profiles]}
+
+
+_DESCRIBED = {"name", "seed", "model", "engine", "workload", "pools", "router", "slo", "compare", "base_name"}
 
 
 def _trace(trace: Trace) -> dict[str, Any]:
@@ -86,6 +99,7 @@ def _pool(pool: BuiltPool) -> dict[str, Any]:
         "ep": spec.ep,
         "weights_dtype": spec.weights_dtype,
         "kv_dtype": spec.kv_dtype,
+        "settings": pool_settings(pool),
         "engine": pool.engine.label,
         "engine_options": pool.engine.options,
         "gpu_memory_utilization": pool.engine.gpu_memory_utilization,

@@ -68,6 +68,12 @@ def _workload(deployment: Deployment, plain: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
+def pool_settings(pool: BuiltPool) -> dict[str, Any]:
+    """Return every setting of a pool but its engine's, filled in."""
+    plain = pool.spec.model_dump(mode="json", exclude_none=True) | _filled_in(pool)
+    return {name: value for name, value in plain.items() if name not in ("name", "engine")}
+
+
 def _filled_in(pool: BuiltPool) -> dict[str, Any]:
     """Return what the engine version and the memory decided for a pool."""
     tiers = [tier.model_dump(mode="json", exclude_none=True) for tier in pool.kv_tiers]

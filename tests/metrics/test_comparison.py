@@ -22,6 +22,13 @@ POOL = {
     "replicas": 1,
     "tp": 1,
     "pp": 1,
+    "settings": {
+        "gpu": "h100",
+        "replicas": 1,
+        "tp": 1,
+        "max_model_len": 1600,
+        "gpu_memory_utilization": 0.92,
+    },
     "engine": "vllm-0.33",
     "engine_options": {"max_num_seqs": 8, "watermark": 0.0},
     "gpu_memory_utilization": 0.92,
@@ -42,6 +49,8 @@ MANIFEST: dict[str, Any] = {
 
 def changed(**pool: Any) -> dict[str, Any]:
     manifest = deepcopy(MANIFEST)
+    for name in pool.keys() & POOL["settings"].keys():
+        manifest["pools"][0]["settings"][name] = pool[name]
     manifest["pools"][0] |= pool
     return manifest
 
@@ -54,7 +63,7 @@ def test_settings_of_a_pool_are_named_without_it_if_it_is_the_only_one() -> None
     other = changed(tp=2, engine_options={"max_num_seqs": 4, "watermark": 0.0})
     assert changes(MANIFEST, other) == [Change("tp", "", 1, 2), Change("max_num_seqs", "", 8, 4)]
     two = {**MANIFEST, "pools": [POOL, {**POOL, "name": "b"}]}
-    other = {**MANIFEST, "pools": [POOL, {**POOL, "name": "b", "tp": 2}]}
+    other = {**MANIFEST, "pools": [POOL, {**changed(tp=2)["pools"][0], "name": "b"}]}
     assert changes(two, other) == [Change("tp", "b", 1, 2)]
 
 
@@ -68,6 +77,14 @@ def test_effects_are_no_changes() -> None:
     assert changes(MANIFEST, less) == []
     asked = changed(max_model_len=800, limit_reason="max_model_len of the scenario")
     assert changes(MANIFEST, asked) == [Change("max_model_len", "", None, 800)]
+
+
+def test_a_setting_that_nobody_foresaw_is_a_change() -> None:
+    tiers = [{"kind": "cpu", "capacity_gib": 200}]
+    other = changed(settings={**POOL["settings"], "kv_tiers": tiers})
+    assert changes(MANIFEST, other) == [Change("kv_tiers", "", None, tiers)]
+    other = {**MANIFEST, "settings": {"transfer": {"link": "rdma"}}}
+    assert changes(MANIFEST, other) == [Change("transfer.link", "", None, "rdma")]
 
 
 def test_other_pools_are_described_in_words() -> None:
