@@ -10,7 +10,7 @@ detail as none of them.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -95,20 +95,30 @@ class _Tier:
         self.counts["read"] += blocks
         return end_ns
 
-    def hold(self, key: int, how: str) -> int | None:
-        """Hold a block as the most recently used, counted as `how` if it is new; return what had to go."""
-        held = self.store.held
-        if key in held:
-            held.move_to_end(key)
-            return None
-        held[key] = None
-        self.counts[how] += 1
+    def hold(self, keys: Sequence[int], how: str) -> list[int]:
+        """Hold blocks one after the other, new ones counted as `how`; return what had to go, in order."""
+        held, capacity = self.store.held, self.spec.capacity_blocks
+        fresh = dict.fromkeys(keys)
+        gone: list[int] = []
+        if len(fresh) == len(keys) and held.keys().isdisjoint(fresh):
+            held.update(fresh)
+            new = len(keys)
+            gone = [held.popitem(last=False)[0] for _ in range(len(held) - capacity)]
+        else:
+            new = 0
+            for key in keys:
+                if key in held:
+                    held.move_to_end(key)
+                    continue
+                held[key] = None
+                new += 1
+                if len(held) > capacity:
+                    gone.append(held.popitem(last=False)[0])
+        self.counts[how] += new
+        self.counts["evicted"] += len(gone)
         if how == WRITTEN:
-            self.writes.moved_bytes += self.spec.block_bytes
-        if len(held) <= self.spec.capacity_blocks:
-            return None
-        self.counts["evicted"] += 1
-        return held.popitem(last=False)[0]
+            self.writes.moved_bytes += new * self.spec.block_bytes
+        return gone
 
     def give_up(self, key: int) -> None:
         """Let a block go up."""
@@ -193,15 +203,17 @@ class TierCache:
         """HBM no longer holds these blocks, the last dropped last."""
         if self._through:
             return
+        if self._inclusive or all(tier.store.held.keys().isdisjoint(keys) for tier in self._tiers[1:]):
+            self._hold(0, keys)
+            return
         for key in keys:
-            if not self._inclusive:
-                self._give_up(key, self._tiers[1:])
+            self._give_up(key, self._tiers[1:])
             self._hold(0, (key,))
 
     def filled(self, keys: Sequence[int]) -> None:
         """These blocks became full in HBM."""
         if self._through:
-            self._hold(0, reversed(keys))
+            self._hold(0, keys[::-1])
 
     def used(self, keys: Sequence[int]) -> None:
         """An admitted request hit these blocks in HBM: their copies here are as good as used."""
@@ -266,16 +278,13 @@ class TierCache:
     def _load_end_ns(self, places: Sequence[int], now_ns: int) -> int:
         return max(self._tiers[level].load_end_ns(n, now_ns) for level, n in Counter(places).items())
 
-    def _hold(self, level: int, keys: Iterable[int], how: str = WRITTEN) -> None:
-        """Put blocks in a tier, one after the other; what it drops goes to the next."""
-        tiers = self._tiers[level:]
-        for key in keys:
-            passed, counted = key, how
-            for tier in tiers:
-                gone = tier.hold(passed, counted)
-                if gone is None:
-                    break
-                passed, counted = gone, WRITTEN
+    def _hold(self, level: int, keys: Sequence[int], how: str = WRITTEN) -> None:
+        """Put blocks in a tier; what it drops goes to the next."""
+        for tier in self._tiers[level:]:
+            if not keys:
+                return
+            keys = tier.hold(keys, how)
+            how = WRITTEN
 
     def _touch(self, keys: Sequence[int]) -> None:
         """Mark blocks as just used wherever they are, the end of the chain first."""
@@ -289,7 +298,7 @@ class TierCache:
         """Copy loaded blocks to the tiers above the one that had them."""
         for level in range(max(places) - 1, -1, -1):
             lower = [key for key, place in zip(keys, places, strict=True) if place > level]
-            self._hold(level, reversed(lower), PROMOTED)
+            self._hold(level, lower[::-1], PROMOTED)
 
     def _give_up(self, key: int, tiers: Sequence[_Tier]) -> None:
         """Take a block out of tiers that have it: it is in HBM or on its way to the first tier."""
