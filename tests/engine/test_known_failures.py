@@ -69,7 +69,7 @@ def test_a4_a_scheduler_that_stands_still_is_stopped(monkeypatch) -> None:
 
 @pytest.mark.parametrize("policy", ["vllm", "sglang"])
 def test_b1_end_to_end_includes_waiting_and_recompute(policy: str) -> None:
-    """Long in, long out, too little memory: whoever was preempted has its own steps and the waits in its time."""
+    """Long in, long out, too little memory: the time of a preempted request has its steps and its waits."""
     params = {"schedule_conservativeness": 0.0} if policy == "sglang" else {}
     rows, prompt, output = 30, 100, 90
     trace = make_trace([0] * rows, [prompt] * rows, [output] * rows, max_tokens=[output] * rows)

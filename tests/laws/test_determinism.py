@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from simserve.core import Trace
 from simserve.router.base import ROUTERS
+from simserve.scenario import Scenario, build
 from simserve.workload import load_trace, write_trace
 from tests.laws.checkers import LawBroken, results_agree
 from tests.laws.settings import every_world, few
@@ -24,6 +25,30 @@ from tests.laws.world import World, deployments, make_trace, traces
 def test_the_same_run_twice_gives_the_same_bytes(world: World, data) -> None:
     deployed, trace = data.draw(deployments(world)), data.draw(traces(sessions=True))
     results_agree(deployed.run(trace), deployed.run(trace), whole=True)
+
+
+def test_a_deployment_can_be_run_twice() -> None:
+    """The compiled step latency, which books where its times came from, is shared by both runs."""
+    scenario = Scenario.model_validate(
+        {
+            "name": "twice",
+            "model": "llama-3.1-8b",
+            "engine": "vllm-0.33",
+            "workload": {
+                "synthetic": {
+                    "requests": 60,
+                    "arrivals": {"kind": "poisson", "rate_per_s": 5},
+                    "prompt_tokens": {"kind": "constant", "value": 200},
+                    "output_tokens": {"kind": "uniform", "min": 20, "max": 80},
+                }
+            },
+            "pools": [{"name": "all", "gpu": "h100_sxm", "replicas": 2}],
+            "seed": 1,
+        }
+    )
+    deployment = build(scenario)
+    results_agree(deployment.simulate(), deployment.simulate(), whole=True)
+    results_agree(deployment.simulate(), build(scenario).simulate(), whole=True)
 
 
 def test_planted_a_router_without_a_seed(monkeypatch) -> None:
