@@ -19,36 +19,15 @@ import numpy as np
 from simserve.hardware import load_gpu
 from simserve.latency import shipped_profiles
 from simserve.latency.grid import Float64, Grid
-from simserve.latency.kernels.attention import DecodeAttention
-from simserve.latency.kernels.collective import all_reduce, collective
-from simserve.latency.kernels.exchange import ExpertExchange
-from simserve.latency.kernels.experts import Experts, RoutedExperts
-from simserve.latency.kernels.gemm import gemm
-from simserve.latency.kernels.heads import Heads
-from simserve.latency.kernels.machine import Machine
-from simserve.latency.kernels.mla import Latent, MlaDecode
-from simserve.latency.kernels.mla_prefill import MlaPrefill
-from simserve.latency.kernels.prefill import PrefillAttention
-from simserve.latency.roofline import BYTES, peaks_of
-from simserve.model.spec import MlaAttention
-
-DEEPSEEK = MlaAttention(128, 1536, 512, 128, 64, 128)
+from simserve.latency.measured_grids import measured_grids
 
 
 def grids_of(gpu: str, most_expert_shapes: int = 10_000) -> dict[str, list[Grid]]:
-    """Return the grids of one GPU by operation, built by the kernels themselves.
-
-    `most_expert_shapes` takes every n-th of the many shapes of routed experts, so that about as many remain.
-    """
-    figures = load_gpu(gpu)
-    machine = Machine(gpu, peaks_of(figures), shipped_profiles(), True, figures.sm_arch)
-    _build_kernels(machine, most_expert_shapes)
-    grids: dict[str, dict[int, Grid]] = defaultdict(dict)
-    for key, value in machine.cache.items():
-        for grid in value if isinstance(value, tuple) else (value,):
-            if isinstance(grid, Grid):
-                grids[_operation(key)][id(grid.source[1])] = grid
-    return {name: list(found.values()) for name, found in grids.items()}
+    """Return the grids of one GPU by operation, built by the kernels themselves."""
+    grids: dict[str, list[Grid]] = defaultdict(list)
+    for key, grid in measured_grids(load_gpu(gpu), shipped_profiles(), most_expert_shapes):
+        grids[_operation(key)].append(grid)
+    return grids
 
 
 def _operation(key: tuple) -> str:
@@ -60,48 +39,6 @@ def _operation(key: tuple) -> str:
     if key[0] == "collective":
         return f"collective, {'NCCL' if key[2] == 'nccl' else 'custom all-reduce'}"
     return key[0]
-
-
-def _build_kernels(machine: Machine, most_expert_shapes: int) -> None:
-    profiles, gpu = machine.profiles, machine.gpu
-    if table := profiles.table(gpu, "gemm"):
-        for dtype in table.values("dtype"):
-            gemm(machine, "", dtype, 4096, 4096)
-    for op in ("attn_decode", "attn_prefill"):
-        table = profiles.table(gpu, op)
-        names = ("kv_heads", "head_dim", "window", "kv_dtype")
-        for kv_heads, head_dim, window, dtype in _distinct(table, names) if table else ():
-            heads = Heads(kv_heads, kv_heads, head_dim, window, dtype, dtype)
-            decode = DecodeAttention(machine, heads)
-            PrefillAttention(machine, heads, decode)
-    if table := profiles.table(gpu, "mla_decode"):
-        for dtype in table.values("kv_dtype"):
-            latent = Latent(128, DEEPSEEK, dtype)
-            MlaPrefill(machine, latent, "bf16", MlaDecode(machine, latent, "bf16"))
-    if table := profiles.table(gpu, "moe"):
-        names = ("hidden", "inter", "experts", "topk", "tp", "ep", "dtype")
-        shapes = [it for it in _distinct(table.select(load="balanced"), names) if _our_dtype(it[-1]) in BYTES]
-        every = -(-len(shapes) // most_expert_shapes)
-        for hidden, inter, experts, topk, tp, ep, dtype in shapes[::every]:
-            shape = Experts(hidden, inter, experts, topk, tp, ep, _our_dtype(dtype))
-            RoutedExperts(machine, shape, "balanced")
-    for ranks in (2, 4, 8):
-        all_reduce(machine, "", ranks, 1.0)
-        for kind in ("all_gather", "reduce_scatter", "all_to_all"):
-            collective(machine, "", kind, ranks, 1.0)
-    if table := profiles.table(gpu, "ep_a2a"):
-        for shape in _distinct(table, ("hidden", "topk", "experts", "ranks", "nodes")):
-            for phase in ("dispatch", "combine"):
-                ExpertExchange(machine, phase, *shape)
-
-
-def _our_dtype(dtype: str) -> str:
-    return {"int4_wo": "int4", "w4a16_mxfp4": "mxfp4"}.get(dtype, dtype)
-
-
-def _distinct(table, names: tuple[str, ...]) -> list[tuple]:
-    columns = [table.column(name).tolist() for name in names]
-    return sorted(set(zip(*columns, strict=True)))
 
 
 def random_errors(grid: Grid, seed: int = 0) -> Float64:

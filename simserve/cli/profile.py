@@ -12,6 +12,7 @@ import typer
 from simserve.cli.step_text import print_parts
 
 if TYPE_CHECKING:
+    from simserve.latency import ProfileStore
     from simserve.latency.profile_file import ProfileTable
 
 app = typer.Typer(
@@ -31,15 +32,21 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")
 def show(
     gpu: Annotated[str, typer.Argument(help="GPU whose tables to list.")],
     profiles: Profiles = [],  # noqa: B006
+    html: Annotated[
+        Path | None, typer.Option(help="Also write a page with heat maps of efficiency to this file.")
+    ] = None,
     as_json: AsJson = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the page if it exists.")] = False,
 ) -> None:
     """Show what was measured on a GPU: operations, dtypes, ranges, backends, rows left out.
 
-    Example: simserve profile show h100_sxm
+    Examples:  simserve profile show h100_sxm  |  simserve profile show h100_sxm --html h100.html
     """
     from simserve.errors import ProfileError, nearest
     from simserve.latency import ProfileStore
 
+    if html is not None and html.exists() and not force:
+        raise ProfileError(f"{html}: exists already; say --force")
     store = ProfileStore(profiles)
     if gpu not in store.gpus():
         known = store.gpus()
@@ -52,6 +59,23 @@ def show(
         print(json.dumps(rows, indent=2))
     else:
         _print(gpu, rows)
+    if html is not None:
+        _write_page(gpu, store, rows, profiles, html)
+
+
+def _write_page(
+    gpu: str, store: ProfileStore, rows: list[dict[str, Any]], profiles: list[Path], html: Path
+) -> None:
+    from simserve.hardware import load_gpu
+    from simserve.latency.coverage import heat_maps
+    from simserve.report.profile_page import write_profile_page
+
+    maps = [one._asdict() for one in heat_maps(load_gpu(gpu, profiles), store)]
+    command = " ".join(
+        ["simserve profile show", gpu, *(f"--profiles {it}" for it in profiles), f"--html {html}"]
+    )
+    write_profile_page(gpu, [_in_words(row) for row in rows], maps, command, html)
+    print(html, file=sys.stderr)
 
 
 @app.command()
@@ -179,14 +203,23 @@ def _print(gpu: str, rows: list[dict[str, Any]]) -> None:
     for title in ("covered", "measured in"):
         table.add_column(title)
     for row in rows:
-        covered = "; ".join(f"{key} {_text(values)}" for key, values in row["keys"].items())
-        backends = ", ".join(f"{name} {version}" for name, version in row["backends"])
-        table.add_row(row["op"], str(row["rows"]), str(row["left_out"]), covered, backends)
+        words = _in_words(row)
+        table.add_row(row["op"], str(row["rows"]), str(row["left_out"]), words["covered"], words["backends"])
     Console().print(table)
-    licences = {
-        f"{it['name']} {it['version']}, {it['licence']}" for row in rows for it in row["sources"].values()
+    sources = {source for row in rows for source in _in_words(row)["sources"]}
+    Console().print("Source: " + "; ".join(sorted(sources)), highlight=False)
+
+
+def _in_words(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of `_coverage` with its ranges, backends and sources as text."""
+    return {
+        "op": row["op"],
+        "rows": row["rows"],
+        "left_out": row["left_out"],
+        "covered": "; ".join(f"{key} {_text(values)}" for key, values in row["keys"].items()),
+        "backends": ", ".join(f"{name} {version}" for name, version in row["backends"]),
+        "sources": sorted(f"{it['name']} {it['version']}, {it['licence']}" for it in row["sources"].values()),
     }
-    Console().print("Source: " + "; ".join(sorted(licences)), highlight=False)
 
 
 def _text(values: list[Any]) -> str:
