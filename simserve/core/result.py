@@ -21,6 +21,8 @@ class Status(IntEnum):
     COMPLETED = 0
     REFUSED = 1
     UNFINISHED = 2
+    ABANDONED = 3
+    """The client gave up; the engine dropped it. Last token: the last one shown before that, if any."""
 
 
 @dataclass(frozen=True)

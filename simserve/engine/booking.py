@@ -12,6 +12,7 @@ from simserve.core import Batch, Request
 from simserve.engine.answer import NOT_DECODING, Answer
 from simserve.engine.lane import Lane
 from simserve.engine.meter import Meter
+from simserve.errors import InvariantError
 
 if TYPE_CHECKING:
     from simserve.engine.cluster import Cluster
@@ -39,6 +40,9 @@ class Books:
         self.known_tokens = 0
         """Prompt tokens and tokens shown, of all outstanding requests."""
         self._barren_steps = 0
+        self._drop = getattr(self._policy, "drop", None)
+        self._abandoned: set[int] = set()
+        """Requests that end because their clients gave up."""
 
     def open(self, request: Request, length: int) -> None:
         """A request arrived whose answer has `length` tokens."""
@@ -108,6 +112,34 @@ class Books:
         self._policy.update(batch, 1, (), lane_index)
         self.barren(1)
 
+    def drop(self, request: Request) -> bool:
+        """Drop a request whose client gave up; False if it must be tried again after the next step.
+
+        One that waits goes at once; one that decodes ends with its next token (the engine would drop it
+        just before); one whose prompt is being computed goes on until it decodes.
+        """
+        answer = self.answers.get(request.id)
+        if answer is None:
+            return True
+        if answer.end_step != NOT_DECODING:
+            lane = self.lanes[answer.lane]
+            if answer.end_step > lane.step + 1:
+                lane.leave(answer)
+                self._abandoned.add(request.id)
+                answer.length = answer.shown + 1
+                lane.join(answer)
+            return True
+        if self._drop is None:
+            raise InvariantError(
+                f"policy {type(self._policy).__name__} cannot drop a request; it lacks `drop`"
+            )
+        if not self._drop(request):
+            return False
+        del self.answers[request.id]
+        self.known_tokens -= request.prompt_tokens + answer.shown
+        self._cluster.abandon(request, answer.shown)
+        return True
+
     def barren(self, steps: int) -> None:
         """Count steps (or waits for a time of the policy's choice) without progress; too many end the run."""
         self._barren_steps += steps
@@ -130,7 +162,10 @@ class Books:
             del self.answers[answer.request.id]
             self.known_tokens -= answer.request.prompt_tokens + answer.length
         for answer in finished:
-            self._cluster.complete(answer.request, answer.length)
+            if answer.request.id in self._abandoned:
+                self._cluster.abandon(answer.request, answer.length)
+            else:
+                self._cluster.complete(answer.request, answer.length)
 
     def _prompt_done(self, answer: Answer, now_ns: int, lane_index: int, finished: list[Answer]) -> None:
         """A step computed the last known token of the request: show a token, unless none is wanted."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from simpy.events import Timeout
 
-from simserve.core import Request, Trace
+from simserve.core import Request, Status, Trace
 from simserve.engine.boundary import Clock, Front
 from simserve.engine.decode_table import DecodeTable
 from simserve.engine.recorder import Recorder
@@ -95,6 +95,16 @@ class Cluster:
         self.recorder.complete(request, output_tokens, self.env.now)
         client_ns = self.replicas[self.recorder.replica[request.id]].spec.client_ns
         self._ended(request, client_ns)
+
+    def give_up(self, request: Request) -> None:
+        """The request's client gives up; the engine hears of it at once."""
+        if self.recorder.status[request.id] == Status.UNFINISHED:
+            self.replicas[self.recorder.replica[request.id]].give_up(request)
+
+    def abandon(self, request: Request, output_tokens: int) -> None:
+        """The engine dropped a request whose client gave up."""
+        self.recorder.abandon(request, output_tokens, self.env.now)
+        self._ended(request)
 
     def _route(self, request: Request, now_ns: int) -> int:
         for view in self._views:

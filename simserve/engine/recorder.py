@@ -67,6 +67,13 @@ class Recorder:
         self.ended += 1
         self.end_ns = now_ns
 
+    def abandon(self, request: Request, output_tokens: int, now_ns: int) -> None:
+        """Book that the engine dropped a request whose client gave up."""
+        self.output_tokens[request.id] = output_tokens
+        self.status[request.id] = Status.ABANDONED
+        self.ended += 1
+        self.end_ns = max(self.end_ns, now_ns)
+
     def gap(self, gap_ns: int, count: int, steady: int) -> None:
         """Count a gap between tokens for `count` answers, `steady` of them in the steady window."""
         if count:

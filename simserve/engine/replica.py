@@ -75,6 +75,8 @@ class Replica:
         self._sleep: Boundary | None = None
         """The boundary slept towards, if an arrival may bring it forward."""
         self._run: Run | None = None
+        self._given_up: list[Request] = []
+        """Requests whose clients gave up, not dropped yet."""
         self._lookahead = Lookahead() if getattr(spec.policy, "plans_ahead", False) else None
         self._settle = getattr(spec.policy, "settle", None)
         self._cached_tokens = getattr(spec.policy, "cached_tokens", None)
@@ -159,6 +161,12 @@ class Replica:
         if self._sleep is not None:
             self._bring_forward(self._sleep)
 
+    def give_up(self, request: Request) -> None:
+        """A client gave up: drop its request at the end of the step in flight."""
+        self._given_up.append(request)
+        if self._sleep is not None:
+            self._bring_forward(self._sleep)
+
     # -- the process -----------------------------------------------------------------------------------
 
     def serve(self) -> Generator[Event, None, None]:
@@ -166,6 +174,8 @@ class Replica:
         env, books, policy, lookahead = self.env, self.books, self.policy, self._lookahead
         while True:
             start_ns = env.now
+            if self._given_up:
+                self._given_up = [request for request in self._given_up if not books.drop(request)]
             decision = policy.next_batch(start_ns)
             if lookahead is not None and lookahead.decided(policy, isinstance(decision, Batch)):
                 continue

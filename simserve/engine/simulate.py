@@ -27,12 +27,14 @@ def simulate(
     pools: Sequence[PoolFacts] = (),
     *,
     closed_loop: int | None = None,
+    give_up_ns: int | None = None,
     fast_forward: bool = True,
     progress: Progress | None = None,
 ) -> Result:
     """Replay `trace` on `replicas` behind `router`.
 
-    `closed_loop` is a number of clients that replaces the recorded times; without fast_forward every step
+    `closed_loop` is a number of clients that replaces the recorded times; clients give up on an answer that
+    has not ended `give_up_ns` after it was asked for; without fast_forward every step
     is an event of its own (same result, slower). Policies in `replicas` must be fresh. Raises InvariantError
     if the run cannot go on, naming the requests.
     """
@@ -41,7 +43,7 @@ def simulate(
     steady_window = (margin, len(trace) - margin)
     recorder = Recorder(len(trace), steady_window)
     cluster = Cluster(env, trace, replicas, router, recorder, fast_forward, progress)
-    Source(env, trace, cluster, closed_loop)
+    Source(env, trace, cluster, closed_loop, give_up_ns)
     env.run()
     for replica in cluster.replicas:
         if replica.outstanding_requests:

@@ -21,8 +21,19 @@ _NO_LIMIT = 1 << 60
 class Source:
     """Sends the trace's requests to the cluster."""
 
-    def __init__(self, env: Clock, trace: Trace, cluster: Cluster, closed_loop: int | None) -> None:
-        """`closed_loop`: clients that each send their next request (or session) when the last has ended."""
+    def __init__(
+        self,
+        env: Clock,
+        trace: Trace,
+        cluster: Cluster,
+        closed_loop: int | None,
+        give_up_ns: int | None = None,
+    ) -> None:
+        """`closed_loop`: clients that each send their next request (or session) when the last has ended.
+
+        `give_up_ns`: how long a client waits for the end of an answer.
+        """
+        self._give_up_ns = give_up_ns
         self._env = env
         self._cluster = cluster
         self._prompt = trace.prompt_tokens.tolist()
@@ -68,8 +79,15 @@ class Source:
             return
         self._sending = True
         while self._due:
-            self._cluster.submit(self._request(self._due.popleft()))
+            request = self._request(self._due.popleft())
+            self._cluster.submit(request)
+            if self._give_up_ns is not None:
+                self._watch(request, self._give_up_ns)
         self._sending = False
+
+    def _watch(self, request: Request, give_up_ns: int) -> None:
+        """Let the client give up after that time, if the answer has not ended by then."""
+        Timeout(self._env, give_up_ns).callbacks.append(lambda _: self._cluster.give_up(request))
 
     def _request(self, row: int) -> Request:
         limit = _NO_LIMIT if self._max_tokens is None else self._max_tokens[row]

@@ -72,4 +72,12 @@ class Observable(Protocol):
         ...
 
 
+class Droppable(Protocol):
+    """What a policy also offers if clients may give up (optional)."""
+
+    def drop(self, request: Request) -> bool:
+        """Forget a request that waits; False (and nothing changed) if it does not wait."""
+        ...
+
+
 POLICIES: Registry[type] = Registry("policy", "simserve.policy")

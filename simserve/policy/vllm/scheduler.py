@@ -112,6 +112,14 @@ class VllmPolicy:
         """Queue a request."""
         self.queue.add(request)
 
+    def drop(self, request: Request) -> bool:
+        """Forget a request whose client gave up; False if it is not in the queue."""
+        try:
+            self.queue.remove(request)
+        except ValueError:
+            return False
+        return True
+
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         """Decide one step (see the module's note)."""
         if self.loads is not None:
