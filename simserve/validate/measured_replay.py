@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from simserve.core import Result, Status
+from simserve.engine import simulate
 from simserve.errors import ScenarioError
 from simserve.policy.presets import ENGINES
+from simserve.router.round_robin import RoundRobinRouter
 from simserve.scenario import Deployment, Scenario, build
-from simserve.validate.measured_runs import Float64, MeasuredRun
+from simserve.validate.measured_runs import Float64, Int64, MeasuredRun
 from simserve.validate.names import dtype, gpu_name, model_preset
 
 _PLACEHOLDER = {
@@ -28,6 +30,10 @@ _PLACEHOLDER = {
 """A scenario needs a workload; the run's own trace takes its place."""
 
 
+GIVE_UP_S = 300.0
+"""After this long the clients of the overloaded runs gave up on a request (their own time-out)."""
+
+
 @dataclass(frozen=True)
 class Replay:
     """A measured run and its simulation, request by request (times in seconds, NaN: never happened)."""
@@ -37,13 +43,29 @@ class Replay:
     e2e_s: Float64
     result: Result
 
+    @property
+    def failed(self) -> int:
+        """Requests that the simulated clients gave up on."""
+        return int((self.result.status == Status.ABANDONED).sum())
+
 
 def replay(run: MeasuredRun, overhead: str | None = None) -> Replay:
-    """Simulate the run; `overhead` names engine overhead constants in place of the engine's own."""
-    result = deployment_of(run, overhead).simulate()
+    """Simulate the run; `overhead` names engine overhead constants in place of the engine's own.
+
+    In an overloaded run the clients give up as the measured ones did.
+    """
+    deployment = deployment_of(run, overhead)
+    give_up_ns = round(GIVE_UP_S * 1e9) if run.overloaded else None
+    result = simulate(
+        deployment.trace,
+        deployment.replicas(),
+        RoundRobinRouter(RoundRobinRouter.Params(), seed=0),
+        [pool.facts for pool in deployment.pools],
+        give_up_ns=give_up_ns,
+    )
     done = result.status == Status.COMPLETED
 
-    def since_arrival(stamp_ns: Any) -> Float64:
+    def since_arrival(stamp_ns: Int64) -> Float64:
         return np.where(done, stamp_ns - result.arrival_ns, np.nan) / 1e9
 
     return Replay(run, since_arrival(result.first_token_ns), since_arrival(result.last_token_ns), result)
@@ -70,7 +92,8 @@ def scenario_of(run: MeasuredRun, overhead: str | None = None) -> Scenario:
             engine[name] = run.number(name)
     if overhead:
         engine["overhead"] = overhead
-    pool: dict[str, Any] = {"gpu": gpu_name(facts["gpu"]), "tp": run.number("tp") or 1}
+    pool: dict[str, Any] = {"gpu": gpu_name(facts["gpu"])}
+    pool |= {name: run.number(name) or 1 for name in ("tp", "dp")}
     pool["weights_dtype"] = dtype(facts["weights_dtype"])
     if facts["max_model_len"]:
         pool["max_model_len"] = run.number("max_model_len")

@@ -1,0 +1,76 @@
+"""`simserve validate published FILE`: simulate the rows of a table of published results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from simserve.validate.published import RowOutcome
+    from simserve.validate.published_row import Row
+
+
+def published(
+    table: Annotated[Path, typer.Argument(metavar="FILE", help="Table of published results (CSV).")],
+    only: Annotated[
+        list[str] | None, typer.Option(help="Rows whose id or group contains this; repeatable.")
+    ] = None,
+    overhead: Annotated[
+        str | None, typer.Option(help="Engine overhead: a name, or a file that `simserve calibrate` wrote.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
+) -> None:
+    """Simulate each row as the deployment that it names, and print the error of each figure.
+
+    Rows that cannot be run are listed with the reason.
+
+    Example: simserve validate published path/to/nim_llm_benchmarking.csv
+    """
+    from rich.console import Console
+    from rich.progress import track
+
+    from simserve.validate import published as compared
+
+    wanted = [row for row in compared.read_rows(table) if not only or _named(row, only)]
+    hidden = quiet or not sys.stderr.isatty()
+    watched = track(wanted, "simulating", console=Console(stderr=True), transient=True, disable=hidden)
+    outcomes = [compared.run_row(row, table, overhead) for row in watched]
+    if as_json:
+        typer.echo(json.dumps(compared.as_json(outcomes), indent=2))
+        return
+    console = Console()
+    console.print(_table(outcomes))
+    for reason, count in _reasons(outcomes).items():
+        console.print(f"{count} rows not run: {reason}")
+    for name, error in compared.medians(outcomes).items():
+        console.print(f"median of absolute errors, {name}: {error:.1f} %")
+
+
+def _named(row: Row, parts: list[str]) -> bool:
+    return any(part in row["row_id"] or part in row.get("group", "") for part in parts)
+
+
+def _table(outcomes: list[RowOutcome]) -> Table:
+    from rich.table import Table
+
+    table = Table("row", "group", "figure", "sim", "real", "error")
+    for one in outcomes:
+        for name, pair in one.metrics.items():
+            figures = (f"{pair.sim:.4g}", f"{pair.real:.4g}", f"{pair.error_pct:+.1f} %")
+            table.add_row(one.row["row_id"], one.row.get("group", ""), name, *figures)
+    return table
+
+
+def _reasons(outcomes: list[RowOutcome]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for one in outcomes:
+        if one.reason:
+            counts[one.reason] = counts.get(one.reason, 0) + 1
+    return counts

@@ -1,0 +1,146 @@
+"""Published results against simulated ones, row by row: the same statistic on both sides.
+
+A statistic that the source does not name (`_unstated`) is compared with the mean.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simserve.core import Result, Status
+from simserve.errors import ProfileError, ScenarioError, TraceError
+from simserve.scenario import build
+from simserve.validate.measured import Pair, compare
+from simserve.validate.measured_replay import deployment_of, replay
+from simserve.validate.measured_runs import Float64
+from simserve.validate.published_requests import requests_file, run_of
+from simserve.validate.published_row import NotSimulatable, Row, setup_of
+
+_STATISTICS = ("mean", "p50", "p90", "p99", "unstated")
+
+
+@dataclass(frozen=True)
+class RowOutcome:
+    """One row: its errors, or why it was not run."""
+
+    row: Row
+    reason: str = ""
+    """Why it was not run; empty if it was."""
+    metrics: dict[str, Pair] = field(default_factory=dict)
+    """By column of the table (ms, requests/s, tokens/s); of replayed requests: as measured runs (s, 1/s)."""
+    assumed: tuple[str, ...] = ()
+    estimated: tuple[str, ...] = ()
+    """Kernels costed without a measured table."""
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return the rows of a table of published results; raises `TraceError` if it is none."""
+    if not path.is_file():
+        raise TraceError(f"{path}: no such file")
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows: list[Row] = list(csv.DictReader(file))
+    for column in ("row_id", "simulatable", "model", "gpu", "framework"):
+        if not rows or column not in rows[0]:
+            raise TraceError(f"{path}: lacks the column {column!r} of a table of published results")
+    return rows
+
+
+def run_row(row: Row, table: Path, overhead: str | None = None) -> RowOutcome:
+    """Simulate a row, or say why not; where `table` has a file of the row's requests, replay those.
+
+    `overhead` replaces the engine's overhead constants in both cases.
+    """
+    path = requests_file(row, table)
+    try:
+        return _run_row(row, overhead) if path is None else _run_requests(row, path, overhead)
+    except (NotSimulatable, ScenarioError, ProfileError) as error:
+        return RowOutcome(row, " ".join(str(error).split()))
+
+
+def _run_requests(row: Row, path: Path, overhead: str | None) -> RowOutcome:
+    run = run_of(row, path)
+    deployment = deployment_of(run, overhead)
+    whole = compare(replay(run, overhead))[0]
+    assumed = () if run.number("gpu_kv_blocks") else ("KV blocks by the memory ledger",)
+    return RowOutcome(row, "", dict(whole.metrics), assumed, deployment.pools[0].latency.estimated)
+
+
+def _run_row(row: Row, overhead: str | None) -> RowOutcome:
+    setup = setup_of(row, overhead)
+    deployment = build(setup.scenario)
+    result = deployment.simulate()
+    if not (result.status == Status.COMPLETED).all():
+        return RowOutcome(row, f"refused: {'; '.join(result.reasons)}")
+    simulated = _simulated(result)
+    metrics = {
+        name: Pair(value, float(row[name]))
+        for name, value in simulated.items()
+        if row.get(name) and float(row[name]) > 0
+    }
+    return RowOutcome(row, "", metrics, setup.assumed, deployment.pools[0].latency.estimated)
+
+
+def medians(outcomes: Sequence[RowOutcome]) -> dict[str, float]:
+    """Return the median absolute error of each metric over the rows that ran, in percent."""
+    names = dict.fromkeys(name for one in outcomes for name in one.metrics)
+    return {
+        name: float(np.median([abs(one.metrics[name].error_pct) for one in outcomes if name in one.metrics]))
+        for name in names
+    }
+
+
+def as_json(outcomes: Sequence[RowOutcome]) -> dict[str, Any]:
+    """Return rows that ran, rows that did not with the reason, and medians."""
+    ran = [one for one in outcomes if not one.reason]
+    return {
+        "rows": [
+            {
+                "id": one.row["row_id"],
+                "group": one.row.get("group", ""),
+                "metrics": {
+                    name: {"sim": pair.sim, "real": pair.real, "err_pct": pair.error_pct}
+                    for name, pair in one.metrics.items()
+                },
+                "assumed": [*one.assumed, *one.estimated],
+            }
+            for one in ran
+        ],
+        "not_run": [{"id": one.row["row_id"], "reason": one.reason} for one in outcomes if one.reason],
+        "median_ape": medians(ran),
+        "median_ape_by_group": {
+            group: medians([one for one in ran if one.row.get("group", "") == group])
+            for group in dict.fromkeys(one.row.get("group", "") for one in ran)
+        },
+    }
+
+
+def _simulated(result: Result) -> dict[str, float]:
+    """Return every statistic that a table may hold, by its column."""
+    ttft = (result.first_token_ns - result.arrival_ns) / 1e6
+    e2e = (result.last_token_ns - result.arrival_ns) / 1e6
+    several = result.output_tokens > 1
+    tpot = (e2e - ttft)[several] / (result.output_tokens[several] - 1)
+    columns = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
+    found = {
+        f"{name}_ms_{statistic}": _statistic(statistic, values)
+        for name, values in columns.items()
+        for statistic in _STATISTICS
+    }
+    found["itl_ms_mean"] = result.gaps.sum_ns / max(1, int(result.gaps.count.sum())) / 1e6
+    seconds = (int(result.last_token_ns.max()) - int(result.arrival_ns.min())) / 1e9
+    found["req_s"] = len(result) / seconds
+    found["output_tok_s"] = int(result.output_tokens.sum()) / seconds
+    found["total_tok_s"] = found["output_tok_s"] + int(result.prompt_tokens.sum()) / seconds
+    return found
+
+
+def _statistic(name: str, values: Float64) -> float:
+    if name in ("mean", "unstated"):
+        return float(np.mean(values))
+    return float(np.percentile(values, float(name[1:])))

@@ -1,0 +1,76 @@
+"""Published runs with a file per request (LLMServingSim's benchmarks of vLLM), as measured runs.
+
+The client's clock and the engine's differ: the files align them so that the smallest lag from arrival to
+queue is 0. TTFT counts from the arrival, as a client sees it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from simserve.errors import TraceError
+from simserve.validate.measured_runs import MeasuredRun
+from simserve.validate.published_row import Row
+
+_FILE = re.compile(r"per-request file: ([^;,\s]+\.csv)")
+_COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "first_token_s", "last_token_s")
+
+
+def requests_file(row: Row, table: Path) -> Path | None:
+    """Return the file of a row's requests, None if the row has none."""
+    named = _FILE.search(row.get("notes") or "")
+    return table.parent / named[1] if named else None
+
+
+def run_of(row: Row, path: Path) -> MeasuredRun:
+    """Return a row's requests as a measured run; raises `TraceError` naming the column that is missing."""
+    table = pd.read_csv(path)
+    missing = [name for name in _COLUMNS if name not in table.columns]
+    if missing:
+        raise TraceError(f"{path}: lacks the column {missing[0]!r}")
+    table = table.sort_values("arrival_s", kind="stable")
+    arrival = table["arrival_s"].to_numpy(np.float64)
+    count = len(table)
+    return MeasuredRun(
+        id=row["group"],
+        facts=_facts(row),
+        stage=np.zeros(count, np.int64),
+        arrival_ns=np.rint((arrival - arrival[0]) * 1e9).astype(np.int64),
+        prompt_tokens=table["input_tokens"].to_numpy(np.int64),
+        output_tokens=table["output_tokens"].to_numpy(np.int64),
+        prompt_id=np.arange(count),
+        ttft_s=table["first_token_s"].to_numpy(np.float64) - arrival,
+        e2e_s=table["last_token_s"].to_numpy(np.float64) - arrival,
+        failed=np.zeros(count, np.bool_),
+        steps_file=None,
+    )
+
+
+def _facts(row: Row) -> dict[str, str]:
+    """Return the facts that a replay reads, from the columns and the settings in words."""
+    settings = row.get("scheduler_settings", "")
+    return {
+        "engine": f"{row['framework']} {row['framework_version']}",
+        "gpu": row["gpu"],
+        "model": row["model"],
+        "weights_dtype": row["weights_precision"],
+        "tp": row["tp"],
+        "dp": row["dp"],
+        "overloaded": "False",
+        "max_model_len": "",
+        "max_num_seqs": _setting(settings, "max_num_seqs"),
+        "max_num_batched_tokens": _setting(settings, "max_num_batched_tokens"),
+        "block_size": _setting(settings, "block"),
+        "gpu_kv_blocks": _setting(settings, "num_gpu_blocks"),
+        "system_prompt_tokens": "",
+        "prompts_per_group": "",
+    }
+
+
+def _setting(text: str, name: str) -> str:
+    found = re.search(rf"\b{name} (\d+)", text)
+    return found[1] if found else ""
