@@ -52,7 +52,7 @@ DEFINITIONS: dict[str, str] = {
         "KV blocks held by running requests / usable blocks: time-weighted mean over the window "
         "(idle time counts as 0) and highest value of the stored timeline."
     ),
-    "busy": "Share of the whole run in which the replica was computing a step.",
+    "busy": "Share of the whole run, to the replica's last step, in which it was computing a step.",
     "MFU": (
         "Model FLOPs / (duration of the whole run * vendor peak of all GPUs). No padding, no "
         "recomputation; the attention scores of recomputed tokens are taken at the mean of all "

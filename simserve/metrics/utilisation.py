@@ -72,7 +72,6 @@ def _use(
     steps = sum(r.steps for r in replicas)
     prefill = sum(r.prefill_tokens for r in replicas)
     decode = sum(r.decode_tokens for r in replicas)
-    duration_ns = span.end_ns - span.start_ns
     computed = [r.prefill_tokens + r.decode_tokens for r in replicas]
     return Use(
         name=name,
@@ -80,7 +79,7 @@ def _use(
         gpus=sum(r.gpus for r in replicas),
         requests=requests,
         steps=steps,
-        busy=ratio(sum(r.busy_ns for r in replicas), len(replicas) * duration_ns),
+        busy=ratio(sum(r.busy_ns for r in replicas), sum(_open_ns(r, span) for r in replicas)),
         mfu=_flops_use(replicas, facts, span, recomputed=False),
         hfu=_flops_use(replicas, facts, span, recomputed=True),
         mbu=_bytes_use(replicas, facts, span),
@@ -96,6 +95,15 @@ def _use(
         tokens_per_step=ratio(prefill + decode, steps),
         imbalance=ratio(max(computed) * len(replicas), sum(computed)) if len(replicas) > 1 else None,
     )
+
+
+def _open_ns(replica: ReplicaResult, span: Span) -> int:
+    """Return the ns from the start of the run to its end, or to the end of the replica's last step if later.
+
+    A scheduler that plans ahead works one more step after the last token.
+    """
+    last_step_ns = int(replica.timeline.end_ns.max(initial=0))
+    return max(span.end_ns, last_step_ns) - span.start_ns
 
 
 def _flops_use(
