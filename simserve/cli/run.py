@@ -38,8 +38,12 @@ def run(
 
     simserve run mine.yaml --set workload.rate_scale=2 --set pools.0.replicas=3 --out reports/double
 
-    Exit codes: 0 done; 1 simserve is broken; 2 the input is wrong; 3 done, but nothing completed, or the
-    queue grew until the end, or (with --fail-on-slo) the SLO was missed.
+    simserve run scenarios/chunked_prefill.yaml
+
+    A scenario with variants (`compare`) is run with each of them, and the report compares them.
+
+    Exit codes: 0 done; 1 simserve is broken; 2 the input is wrong; 3 done, but in one of the runs nothing
+    completed, or the queue grew until the end, or (with --fail-on-slo) the SLO was missed.
     """
     from simserve.cli.progress import shown_progress
     from simserve.cli.verdict import warnings_of

@@ -44,7 +44,6 @@ MEASURES = (
     Measure("deployment.gpus", "GPUs", "number"),
     Measure("deployment.busy", "busy", "share"),
     Measure("deployment.mfu", "MFU", "share"),
-    Measure("deployment.mbu", "MBU", "share"),
     Measure("deployment.tokens_per_step", "tokens per step", "number"),
     Measure("deployment.kv_tokens", "KV capacity, tokens", "number", "higher"),
     Measure("deployment.kv_bytes_per_token", "KV per token", "bytes", "lower"),
@@ -64,7 +63,7 @@ def figures_of(summary: dict[str, Any], manifest: dict[str, Any]) -> dict[str, A
         "recomputed_tokens": sum(pool["recomputed_tokens"] for pool in pools),
         "kv_tokens": sum(_kv_tokens(pool) for pool in built) if built else None,
     }
-    deployment |= {name: _common(pools, name) for name in ("busy", "mfu", "mbu", "tokens_per_step")}
+    deployment |= {name: _common(pools, name) for name in ("busy", "mfu", "tokens_per_step")}
     deployment |= {name: _common(built, name) for name in _FROM_MANIFEST}
     return {**summary, "deployment": deployment}
 

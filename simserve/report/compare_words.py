@@ -48,7 +48,7 @@ def comparison_headline(table: dict[str, Any]) -> Markup:
         body = _one(table, variants[0], found)
     else:
         body = _several(table, [pair for pair in found if pair[0].key in _OVERVIEW])
-    return body + _verdicts(table["verdicts"]) + "."
+    return body + _verdicts({name: table["verdicts"][name] for name in (table["base"], *variants)}) + "."
 
 
 _OVERVIEW = ("whole.ttft_ms.p50", "whole.itl_ms.p99", "whole.output_tokens_per_s", "whole.hit_rate")
@@ -168,12 +168,14 @@ def _winner(table: dict[str, Any], effect: _Effect, row: Row) -> str | None:
     verdicts = table["verdicts"]
     values = {name: value for name, value in row["values"].items() if value is not None}
     steady = {name: v for name, v in values.items() if verdicts[name]["stability"] != "unstable"} or values
-    if len(values) < 2 or _spread(values.values()) < NOTABLE:
+    if len(values) < 2 or _spread(values.values(), row["unit"]) < NOTABLE:
         return None
     pick = min if effect.best == "lowest" else max
     best = pick(steady, key=lambda name: steady[name])
     base = steady.get(table["base"])
-    return table["base"] if base is not None and _spread((base, steady[best])) < NOTABLE else best
+    return (
+        table["base"] if base is not None and _spread((base, steady[best]), row["unit"]) < NOTABLE else best
+    )
 
 
 def _win(table: dict[str, Any], effect: _Effect, row: Row, winner: str) -> Markup:
@@ -280,8 +282,11 @@ def _size(share: float) -> float:
     return max(ratio, 1 / ratio)
 
 
-def _spread(values: Iterable[float]) -> float:
+def _spread(values: Iterable[float], unit: str) -> float:
+    """Return how far apart values are, relative to the largest; for shares, in absolute terms."""
     low, high = min(found := list(values)), max(found)
+    if unit == "share":
+        return high - low
     return (high - low) / high if high else 0.0
 
 

@@ -12,7 +12,11 @@ Values = dict[str, Any]
 
 def kv_sentences(table: dict[str, Any]) -> list[str]:
     """Return sentences about KV bytes per token and decode intensity; none where the runs do not differ."""
-    rows = {row["key"].removeprefix("deployment."): row["values"] for row in table["measures"]}
+    names = [table["base"], *table["variants"]]
+    rows = {
+        row["key"].removeprefix("deployment."): {name: row["values"][name] for name in names}
+        for row in table["measures"]
+    }
     per_gpu = rows.get("kv_bytes_per_token_per_gpu")
     if not per_gpu or len(_distinct(per_gpu)) < 2:
         return []

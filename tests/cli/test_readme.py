@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from simserve.scenario import load_scenario
+from simserve.scenario import build_all, load_scenario
 from simserve.scenario.engine import resolve_engine
 
 ROOT = Path(__file__).parents[2]
@@ -21,9 +21,16 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_scenario_is_the_demo(tmp_path: Path) -> None:
-    (text,) = blocks("yaml")
+    text, _ = blocks("yaml")
     (tmp_path / "readme.yaml").write_text(text)
     assert load_scenario(tmp_path / "readme.yaml").scenario == load_scenario("scenarios/demo.yaml").scenario
+
+
+def test_the_variants_fit_the_demo(tmp_path: Path) -> None:
+    (tmp_path / "readme.yaml").write_text("".join(blocks("yaml")))
+    found = build_all(load_scenario(tmp_path / "readme.yaml"))
+    assert list(found) == ["base", "big_steps", "two", "sglang"]
+    assert found["big_steps"].pools[0].engine.options["max_num_batched_tokens"] == 16384
 
 
 @pytest.mark.parametrize("text", re.findall(r"`engine: (\{preset[^`]*\})`", README))

@@ -252,9 +252,12 @@ def test_kv_sentences_only_where_runs_differ() -> None:
             ("decode_flop_per_kv_byte", 30.2, 12.0),
         )
     ]
-    lines = [line.replace("\u00a0", " ") for line in kv_sentences({"measures": rows})]
+    lines = [
+        line.replace("\u00a0", " ")
+        for line in kv_sentences({"base": "mla", "variants": ["gqa"], "measures": rows})
+    ]
     assert "mla 68.6 KiB, gqa 30.5 KiB (of 244 KiB in all layers)" in lines[0]
     assert "mla 30.2, gqa 12.0" in lines[1]
     for row in rows:
         row["values"]["gqa"] = row["values"]["mla"]
-    assert kv_sentences({"measures": rows}) == []
+    assert kv_sentences({"base": "mla", "variants": ["gqa"], "measures": rows}) == []
