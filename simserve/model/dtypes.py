@@ -52,9 +52,16 @@ _KV_DTYPES = ("bf16", "fp16", "fp8", "fp8_ds_mla", "int8", "int4")
 _KV_ALIASES = {"auto": "bf16", "bfloat16": "bf16", "float16": "fp16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
 
 
-def weight_format(dtype: str) -> WeightFormat:
-    """Return the format called `dtype`; raises `ScenarioError` naming the known ones."""
-    return _FORMATS[_canonical(dtype, _FORMATS, _WEIGHT_ALIASES, "weights dtype")]
+def weight_format(dtype: str, experts_dtype: str | None = None) -> WeightFormat:
+    """Return the format called `dtype`, with routed experts in another one if that is given.
+
+    Raises `ScenarioError` naming the known ones.
+    """
+    matrices = _FORMATS[_canonical(dtype, _FORMATS, _WEIGHT_ALIASES, "weights dtype")]
+    if experts_dtype is None:
+        return matrices
+    experts = _FORMATS[_canonical(experts_dtype, _FORMATS, _WEIGHT_ALIASES, "experts dtype")]
+    return WeightFormat(matrices.name, matrices.matrix_bytes, experts.expert_bytes)
 
 
 def kv_cache_dtype(dtype: str) -> str:

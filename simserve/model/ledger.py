@@ -87,6 +87,8 @@ class MemorySettings:
     rules: MemoryRules = VLLM
     redundant_experts: int = 0
     sequence_tokens: int | None = None
+    experts_dtype: str | None = None
+    """Type of routed experts where it differs from `weights_dtype`."""
 
 
 def raw_ledger(settings: MemorySettings) -> MemoryLedger:
@@ -96,6 +98,7 @@ def raw_ledger(settings: MemorySettings) -> MemoryLedger:
         settings.parallelism,
         settings.weights_dtype,
         redundant_experts=settings.redundant_experts,
+        experts_dtype=settings.experts_dtype,
     )
     stages = pipeline_stages(settings.spec, settings.parallelism.pp)
     ledgers = (_stage_ledger(settings, *pair) for pair in zip(stages, weights, strict=True))
@@ -144,7 +147,7 @@ def _weight_lines(settings: MemorySettings, weights: WeightBytes) -> list[Memory
         ("attention weights", weights.attention, f"{dtype}, {spread}, KV heads and latents copied as needed"),
         ("dense MLP weights", weights.dense_ffn, f"{dtype}, {spread}"),
         ("shared expert weights", weights.shared_expert, f"{dtype}, {spread}"),
-        ("routed expert weights", weights.routed_expert, f"{dtype}, {experts}"),
+        ("routed expert weights", weights.routed_expert, f"{settings.experts_dtype or dtype}, {experts}"),
         ("norms and routers", weights.plain, "16 bit, on every GPU"),
     ]
     return [MemoryLine(name, size, basis) for name, size, basis in rows if size]

@@ -31,12 +31,14 @@ def memory_ledger(
     rules: MemoryRules = VLLM,
     redundant_experts: int = 0,
     sequence_tokens: int | None = None,
+    experts_dtype: str | None = None,
 ) -> MemoryLedger:
     """Return the ledger of one GPU, in bytes.
 
     `gpu_memory_utilization` is the share that the engine may use (SGLang: the static share). `rules` are the
     engine version's. `sequence_tokens` is a typical length over which windows, chunks and constant states
     are spread; None counts windows and chunks as if they grew like full attention (never too little).
+    `experts_dtype` is the type of routed experts where it differs from `weights_dtype`.
 
     Raises `ScenarioError` if the model, or one request of `max_model_len` tokens, does not fit.
     """
@@ -53,6 +55,7 @@ def memory_ledger(
         rules,
         redundant_experts,
         sequence_tokens,
+        experts_dtype,
     )
     _check(settings)
     ledger = raw_ledger(settings)

@@ -38,23 +38,35 @@ class WeightBytes:
 
 
 def weight_bytes_per_gpu(
-    spec: ModelSpec, parallelism: Parallelism, weights_dtype: str, *, redundant_experts: int = 0
+    spec: ModelSpec,
+    parallelism: Parallelism,
+    weights_dtype: str,
+    *,
+    redundant_experts: int = 0,
+    experts_dtype: str | None = None,
 ) -> int:
     """Return the weight bytes of the fullest GPU of a replica (that of the heaviest pipeline stage)."""
-    stages = weight_bytes_per_stage(spec, parallelism, weights_dtype, redundant_experts=redundant_experts)
+    stages = weight_bytes_per_stage(
+        spec, parallelism, weights_dtype, redundant_experts=redundant_experts, experts_dtype=experts_dtype
+    )
     return max(stage.total for stage in stages)
 
 
 def weight_bytes_per_stage(
-    spec: ModelSpec, parallelism: Parallelism, weights_dtype: str, *, redundant_experts: int = 0
+    spec: ModelSpec,
+    parallelism: Parallelism,
+    weights_dtype: str,
+    *,
+    redundant_experts: int = 0,
+    experts_dtype: str | None = None,
 ) -> list[WeightBytes]:
     """Return the weights of one GPU of each pipeline stage, first to last.
 
-    `redundant_experts` are copies per MoE layer beyond the model's own. Raises `ScenarioError` if the
-    degrees do not divide the model.
+    `redundant_experts` are copies per MoE layer beyond the model's own; `experts_dtype` is that of routed
+    experts where it differs. Raises `ScenarioError` if the degrees do not divide the model.
     """
     check_parallelism(spec, parallelism, redundant_experts)
-    spread = _Spread(parallelism, redundant_experts, weight_format(weights_dtype))
+    spread = _Spread(parallelism, redundant_experts, weight_format(weights_dtype, experts_dtype))
     return [_stage_bytes(spec, stage, spread) for stage in pipeline_stages(spec, parallelism.pp)]
 
 

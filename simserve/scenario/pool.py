@@ -10,6 +10,7 @@ from simserve.engine import ReplicaSpec
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec, load_gpu
 from simserve.latency import ProfileStore, TableLatency, compile_step_latency
+from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.roofline import peaks_of
 from simserve.model import ModelSpec, Parallelism
 from simserve.model.attention import flops_per_pair
@@ -18,12 +19,15 @@ from simserve.model.kv import kv_bytes_per_token, kv_bytes_per_token_per_rank
 from simserve.model.memory import MemoryLedger, memory_ledger
 from simserve.model.memory_rules import memory_rules
 from simserve.model.params import flops_per_token
+from simserve.model.spec import MoeFfn
 from simserve.model.weights import check_parallelism, weight_bytes_per_gpu
 from simserve.scenario.engine import ResolvedEngine, resolve_engine
 from simserve.scenario.kv_tier_spec import KvTierSpec
 from simserve.scenario.kv_tiers import check_tiers, tier_assumptions, tier_caches
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.spec import PoolSpec
+
+DEFAULT_EXPERT_LOAD: ExpertLoad = "uniform"
 
 
 class Limit(NamedTuple):
@@ -134,12 +138,15 @@ def build_pool(
     parallel = Parallelism(tp=spec.tp, pp=spec.pp, dp=spec.dp, ep=spec.ep)
     with loaded.blame("pools", index, "weights_dtype"):
         weight_format(spec.weights_dtype)
+    with loaded.blame("pools", index, "experts_dtype"):
+        weight_format(spec.weights_dtype, spec.experts_dtype)
     with loaded.blame("pools", index, "kv_dtype"):
         kv_cache_dtype(spec.kv_dtype)
     with loaded.blame("pools", index):
         _check_supported(spec)
         check_parallelism(model, parallel)
         _check_longest(spec, model)
+        _check_experts(spec, model)
         check_tiers(spec, engine)
         ledger = _ledger(model, gpu, parallel, spec, engine)
         limit = _limit(spec, model, ledger)
@@ -153,6 +160,17 @@ def build_pool(
 def _check_supported(spec: PoolSpec) -> None:
     if spec.dp > 1:
         raise ScenarioError(f"dp = {spec.dp}, allowed is 1: attention data parallelism is not simulated yet")
+
+
+def _check_experts(spec: PoolSpec, model: ModelSpec) -> None:
+    for name in ("experts_dtype", "expert_load"):
+        if getattr(spec, name) is not None and not has_experts(model):
+            raise ScenarioError(f"{name} = {getattr(spec, name)}: {model.name} has no experts")
+
+
+def has_experts(model: ModelSpec) -> bool:
+    """Return True if the model has routed experts."""
+    return any(isinstance(ffn, MoeFfn) for group in model.layers for ffn in group.ffns)
 
 
 def _ledger(
@@ -170,6 +188,7 @@ def _ledger(
         max_num_seqs=engine.sequences,
         max_model_len=spec.max_model_len,
         rules=memory_rules(engine.label),
+        experts_dtype=spec.experts_dtype,
     )
 
 
@@ -206,7 +225,9 @@ def _latency(
     compiled: dict[Any, Any],
 ) -> TableLatency:
     """Return the step latency, compiled once per (GPU, parallelism, dtypes, engine)."""
-    key = (gpu.name, parallel, spec.weights_dtype, spec.kv_dtype, engine.overhead.name)
+    load = spec.expert_load or DEFAULT_EXPERT_LOAD
+    dtypes = (spec.weights_dtype, spec.kv_dtype, spec.experts_dtype)
+    key = (gpu.name, parallel, dtypes, load, engine.overhead.name)
     if key not in compiled:
         compiled[key] = compile_step_latency(
             model,
@@ -214,6 +235,8 @@ def _latency(
             parallel,
             weights_dtype=spec.weights_dtype,
             kv_dtype=spec.kv_dtype,
+            experts_dtype=spec.experts_dtype,
+            expert_load=load,
             overhead=engine.overhead,
             profiles=profiles,
             analytic=loaded.scenario.analytic,
@@ -231,7 +254,10 @@ def _facts(model: ModelSpec, gpu: GpuSpec, parallel: Parallelism, spec: PoolSpec
         hbm_bytes_per_s=gpu.hbm_bytes_per_s,
         flops_per_token=flops_per_token(model),
         flops_per_pair=flops_per_pair(model),
-        weight_bytes=weight_bytes_per_gpu(model, parallel, spec.weights_dtype) * parallel.gpus,
+        weight_bytes=weight_bytes_per_gpu(
+            model, parallel, spec.weights_dtype, experts_dtype=spec.experts_dtype
+        )
+        * parallel.gpus,
         kv_bytes_per_token=kv_bytes_per_token_per_rank(model, parallel, spec.kv_dtype) * parallel.gpus,
         price_per_gpu_hour=spec.price_per_gpu_hour,
     )

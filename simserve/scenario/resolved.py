@@ -11,7 +11,8 @@ from ruamel.yaml import YAML
 from simserve import __version__
 from simserve.scenario.compare import FIXED, difference
 from simserve.scenario.files import portable
-from simserve.scenario.pool import BuiltPool
+from simserve.scenario.pool import DEFAULT_EXPERT_LOAD, BuiltPool, has_experts
+from simserve.scenario.spec import PoolSpec
 
 if TYPE_CHECKING:
     from simserve.scenario.build import Deployment
@@ -55,8 +56,8 @@ def _resolved(deployment: Deployment) -> dict[str, Any]:
     plain.pop("base_name", None)
     plain["model"] = portable(scenario.model, folder)
     plain["workload"] = _workload(deployment, plain["workload"])
-    for plain_pool, pool in zip(plain["pools"], deployment.pools, strict=True):
-        plain_pool |= _filled_in(pool)
+    pools = zip(deployment.pools, plain["pools"], strict=True)
+    plain["pools"] = [_filled_in(pool, plain_pool) for pool, plain_pool in pools]
     plain["profiles"] = [portable(name, folder) for name in scenario.profiles]
     return plain
 
@@ -70,15 +71,22 @@ def _workload(deployment: Deployment, plain: dict[str, Any]) -> dict[str, Any]:
 
 def pool_settings(pool: BuiltPool) -> dict[str, Any]:
     """Return every setting of a pool but its engine's, filled in."""
-    plain = pool.spec.model_dump(mode="json", exclude_none=True) | _filled_in(pool)
+    plain = _filled_in(pool, pool.spec.model_dump(mode="json", exclude_none=True))
     return {name: value for name, value in plain.items() if name not in ("name", "engine")}
 
 
-def _filled_in(pool: BuiltPool) -> dict[str, Any]:
-    """Return what the engine version and the memory decided for a pool."""
-    tiers = [tier.model_dump(mode="json", exclude_none=True) for tier in pool.kv_tiers]
-    return ({"kv_tiers": tiers} if tiers else {}) | {
+def _filled_in(pool: BuiltPool, plain: dict[str, Any]) -> dict[str, Any]:
+    """Return the pool with what the engine version, the model and the memory decided, in a fixed order."""
+    spec = pool.spec
+    decided: dict[str, Any] = {
         "engine": pool.engine.as_mapping(),
         "max_model_len": pool.limit.tokens,
         "gpu_memory_utilization": pool.engine.gpu_memory_utilization,
     }
+    if has_experts(pool.model):
+        decided["experts_dtype"] = spec.experts_dtype or spec.weights_dtype
+        decided["expert_load"] = spec.expert_load or DEFAULT_EXPERT_LOAD
+    if pool.kv_tiers:
+        decided["kv_tiers"] = [tier.model_dump(mode="json", exclude_none=True) for tier in pool.kv_tiers]
+    both = plain | decided
+    return {name: both[name] for name in PoolSpec.model_fields if name in both}

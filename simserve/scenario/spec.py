@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from simserve.latency.kernels.experts import ExpertLoad
 from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
 from simserve.workload.synthetic import SyntheticSpec
 
@@ -155,6 +156,14 @@ class PoolSpec(_Part):
     )
     weights_dtype: str = Field("bf16", description="Type of the weights: bf16, fp8 ...")
     kv_dtype: str = Field("bf16", description="Type of the KV cache: bf16, fp8 ...")
+    experts_dtype: str | None = Field(
+        None, description="Type of the routed experts' weights; default: weights_dtype."
+    )
+    expert_load: ExpertLoad | None = Field(
+        None,
+        description="How tokens choose experts: independently and uniformly (default), balanced (dealt out "
+        "evenly), or by a measured power law.",
+    )
     max_model_len: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Longest sequence; default: the model's maximum, or what the KV pool holds if less."
     )

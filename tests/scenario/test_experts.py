@@ -1,0 +1,88 @@
+"""Options of a pool that only models with experts have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from simserve.errors import ScenarioError
+from simserve.scenario import build, load_scenario
+from simserve.scenario.schema import scenario_schema
+
+Write = Callable[..., Path]
+QWEN = ("llama-3.1-8b", "qwen3-30b-a3b")
+EXPERT_PARAMS = 48 * 128 * 3 * 2048 * 768
+"""Of Qwen3-30B-A3B: layers, experts, matrices."""
+
+
+def built(write: Write, more: str, model: tuple[str, str] = QWEN):
+    return build(load_scenario(write(model, ("gpu: h100_sxm", f"gpu: h100_sxm{more}"))))
+
+
+def test_experts_in_fp8_take_half_the_memory_and_less_time(scenario_file: Write) -> None:
+    (plain,) = built(scenario_file, "").pools
+    (fp8,) = built(scenario_file, "\n    experts_dtype: fp8").pools
+    saved = [pool.ledger.line("routed expert weights").bytes for pool in (plain, fp8)]
+    assert saved == [2 * EXPERT_PARAMS, EXPERT_PARAMS]
+    assert plain.facts.weight_bytes - fp8.facts.weight_bytes == EXPERT_PARAMS
+    assert plain.ledger.line("attention weights") == fp8.ledger.line("attention weights")
+    assert fp8.kv_blocks > plain.kv_blocks
+    assert fp8.latency.step_ns(64, 64 * 1000, ()) < plain.latency.step_ns(64, 64 * 1000, ())
+
+
+def test_the_load_of_experts_reaches_the_kernels(scenario_file: Write) -> None:
+    """16 tokens with 8 picks touch 128 experts if dealt out, 82 if they pick for themselves."""
+    steps = {}
+    for load in ("uniform", "balanced", "power_law_1.2"):
+        (pool,) = built(scenario_file, f"\n    expert_load: {load}").pools
+        steps[load] = pool.latency.step_ns(16, 16 * 1000, ())
+    assert steps["uniform"] < steps["balanced"]
+    assert len(set(steps.values())) == 3
+    (default,) = built(scenario_file, "").pools
+    assert default.latency.step_ns(16, 16 * 1000, ()) == steps["uniform"]
+
+
+def test_the_resolved_scenario_names_both_and_gives_the_same(scenario_file: Write, tmp_path: Path) -> None:
+    first = built(scenario_file, "\n    expert_load: balanced")
+    text = first.resolved_yaml()
+    pool = YAML(typ="safe").load(text)["pools"][0]
+    assert (pool["experts_dtype"], pool["expert_load"]) == ("bf16", "balanced")
+    again = tmp_path / "again.yaml"
+    again.write_text(text, encoding="utf-8")
+    assert build(load_scenario(again)).resolved_yaml() == text
+
+
+def test_two_pools_with_different_loads_do_not_share_a_latency(scenario_file: Write) -> None:
+    more = "\n    expert_load: balanced\n  - name: other\n    gpu: h100_sxm"
+    first, second = built(scenario_file, more).pools
+    assert first.latency is not second.latency
+
+
+@pytest.mark.parametrize("option", ["experts_dtype: fp8", "expert_load: balanced"])
+def test_a_model_without_experts_refuses_both(scenario_file: Write, option: str) -> None:
+    with pytest.raises(ScenarioError, match=r"llama-3\.1-8b has no experts"):
+        built(scenario_file, f"\n    {option}", ("seed: 3", "seed: 3"))
+    plain = built(scenario_file, "", ("seed: 3", "seed: 3")).resolved_yaml()
+    assert "expert" not in plain
+
+
+@pytest.mark.parametrize(
+    ("option", "place", "allowed"),
+    [
+        ("experts_dtype: fp9", r"pools\[0\].experts_dtype", "fp8"),
+        ("expert_load: balancd", r"pools\[0\].expert_load", "balanced"),
+    ],
+)
+def test_mistakes_are_named(scenario_file: Write, option: str, place: str, allowed: str) -> None:
+    with pytest.raises(ScenarioError, match=f"{place}.*{allowed}"):
+        built(scenario_file, f"\n    {option}")
+
+
+def test_the_schema_lists_the_loads() -> None:
+    pool = scenario_schema()["$defs"]["PoolSpec"]["properties"]
+    assert "power_law_1.01" in json.dumps(pool["expert_load"])
+    assert "experts_dtype" in pool
