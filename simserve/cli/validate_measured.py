@@ -3,59 +3,103 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from simserve.validate.measured_runs import MeasuredRun
 
 
 def measured(
-    folder: Annotated[Path, typer.Argument(help="Folder with experiments.csv and requests files.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder with experiments.csv and requests files.")
+    ],
     only: Annotated[
         list[str] | None, typer.Option(help="Experiments whose id contains this; repeatable.")
     ] = None,
     overhead: Annotated[
         str | None, typer.Option(help="Engine overhead: a name, or a file that `simserve calibrate` wrote.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
 ) -> None:
     """Replay measured runs on the deployments that they name, and print the error of each metric.
 
+    Runs whose clients gave up are compared by the number of failures. Where a run has a log of its steps,
+    step times are compared too.
+
     Example: simserve validate measured path/to/vllm_measured --only codegen
     """
-    from simserve.validate import measured as compared
-    from simserve.validate.measured_replay import replay
     from simserve.validate.measured_runs import read_runs
 
-    comparisons = []
-    for run in read_runs(folder, only or ()):
-        if run.overloaded:
-            continue
-        typer.echo(f"replaying {run.id}: {len(run):,} requests ...", err=True)
-        comparisons += compared.compare(replay(run, overhead))
-    plain = compared.as_json(comparisons)
+    runs = read_runs(folder, only or ())
+    facts: dict[str, Any] = {"experiments": [], "median_ape": {}, "overloads": [], "steps": {}, "cold": {}}
+    comparisons: list[Any] = []
+    for run in runs:
+        if not quiet:
+            print(f"replaying {run.id}: {len(run):,} requests", file=sys.stderr)
+        _compare(run, overhead, comparisons, facts)
+    from simserve.validate.measured import as_json as plain
+
+    facts |= plain(comparisons)
     if as_json:
-        typer.echo(json.dumps(plain, indent=2))
+        print(json.dumps(facts, indent=2))
     else:
-        Console().print(_table(comparisons, plain["median_ape"]))
+        _print(facts)
 
 
-def _table(comparisons: list, medians: dict[str, float]) -> Table:
-    table = Table("experiment", "stage", "metric", "sim", "real", "error")
-    for one in comparisons:
-        for name, pair in one.metrics.items():
-            scale = 1 if name == "requests_per_s" else 1000
-            stage = "all" if one.stage < 0 else str(one.stage)
-            table.add_row(
-                one.id,
-                stage,
-                name,
-                f"{pair.sim * scale:.2f}",
-                f"{pair.real * scale:.2f}",
-                f"{pair.error_pct:+.1f} %",
-            )
-    for name, error in medians.items():
-        table.add_row("median of absolute errors", "all", name, "", "", f"{error:.1f} %")
+def _compare(run: MeasuredRun, overhead: str | None, comparisons: list[Any], facts: dict[str, Any]) -> None:
+    """Replay one run and add what comes out of it."""
+    from simserve.validate import measured as compared
+    from simserve.validate.measured_replay import deployment_of, replay
+    from simserve.validate.measured_steps import binned_steps
+
+    replayed = replay(run, overhead)
+    if run.overloaded:
+        facts["overloads"].append(compared.plain_overload(compared.overload(replayed)))
+        return
+    comparisons += compared.compare(replayed)
+    if cold := compared.cold_to_warm(replayed):
+        facts["cold"][run.id] = {"sim": cold.sim, "real": cold.real, "err_pct": cold.error_pct}
+    if run.steps_file is not None:
+        latency = deployment_of(run, overhead).pools[0].latency
+        facts["steps"][run.id] = [
+            {"decodes_from": one.low, "n": one.steps, "sim_ms": one.sim_ms, "real_ms": one.real_ms}
+            | {"err_pct": one.error_pct}
+            for one in binned_steps(run, latency)
+        ]
+
+
+def _print(facts: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    console = Console()
+    console.print(_errors(facts))
+    for one in facts["overloads"]:
+        failed = one["failed"]
+        console.print(
+            f"{one['id']}: clients gave up on {failed['sim']:.0f} requests, measured {failed['real']:.0f}; "
+            f"the simulated run is {one['verdict']}"
+        )
+    for name, cold in facts["cold"].items():
+        console.print(f"{name}: TTFT cold over warm {cold['sim']:.1f}, measured {cold['real']:.1f}")
+    for name, bins in facts["steps"].items():
+        errors = [f"{one['decodes_from']}+: {one['err_pct']:+.1f} %" for one in bins if one["n"] >= 10]
+        console.print(f"{name}: decode steps by batch size: {', '.join(errors)}")
+
+
+def _errors(facts: dict[str, Any]) -> Table:
+    from rich.table import Table
+
+    names = list(facts["median_ape"])
+    table = Table("error in %, by experiment and stage", *(name.replace("_", " ") for name in names))
+    for one in facts["experiments"]:
+        stage = "" if one["stage"] < 0 else f" stage {one['stage']}"
+        table.add_row(one["id"] + stage, *(f"{one['metrics'][name]['err_pct']:+.1f}" for name in names))
+    table.add_row("median of absolute errors", *(f"{facts['median_ape'][name]:.1f}" for name in names))
     return table

@@ -74,6 +74,8 @@ class Replica:
         self._idle: WakeUp | None = None
         self._sleep: Boundary | None = None
         """The boundary slept towards, if an arrival may bring it forward."""
+        self._run_end: Boundary | None = None
+        """The end of a run of steps, if it has not been brought forward."""
         self._run: Run | None = None
         self._given_up: list[Request] = []
         """Requests whose clients gave up, not dropped yet."""
@@ -164,8 +166,8 @@ class Replica:
     def give_up(self, request: Request) -> None:
         """A client gave up: drop its request at the end of the step in flight."""
         self._given_up.append(request)
-        if self._sleep is not None:
-            self._bring_forward(self._sleep)
+        if self._run_end is not None:
+            self._bring_forward(self._run_end)
 
     # -- the process -----------------------------------------------------------------------------------
 
@@ -194,11 +196,13 @@ class Replica:
                     books.begin(decision, start_ns)
                 run = self._run = self._plan(decision, start_ns)
                 boundary = Boundary(env, self.rank, run.end_ns(run.steps) - start_ns)
-                if run.steps > 1 and not decision.sealed:
-                    self._sleep = boundary
+                if run.steps > 1:
+                    self._run_end = boundary
+                    if not decision.sealed:
+                        self._sleep = boundary
                 yield boundary
                 now_ns = self.woke()
-                run, self._run, self._sleep = self._run, None, None
+                run, self._run, self._sleep, self._run_end = self._run, None, None, None
                 if lookahead is not None:
                     lookahead.steps_run(policy, run.steps)
                 books.run(decision, run, now_ns)
@@ -260,7 +264,7 @@ class Replica:
             self._run = Run(run.start_ns, run.page, run.offset, steps)
             end_ns = run.end_ns(steps)
         boundary.bring_forward(self.rank, end_ns - now_ns)
-        self._sleep = None
+        self._sleep = self._run_end = None
 
     def _plan(self, batch: Batch, now_ns: int) -> Run:
         """Return the run of steps that nothing inside the replica can change."""

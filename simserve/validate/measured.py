@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simserve.metrics import summarize
 from simserve.validate.measured_replay import Replay
 from simserve.validate.measured_runs import WHOLE, Float64, Int64
 
@@ -64,6 +65,12 @@ def median_errors(comparisons: Sequence[Comparison]) -> dict[str, float]:
     }
 
 
+def plain_overload(one: Overload) -> dict[str, Any]:
+    """Return an overload as plain values."""
+    plain = {"id": one.id, "failed": _plain(one.failed), "ttft_mean_s": _plain(one.ttft_mean_s)}
+    return {**plain, "verdict": one.verdict}
+
+
 def as_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return the errors as plain values."""
     experiments = [
@@ -92,6 +99,42 @@ def latency_metrics(
     ends_s = arrival_ns / 1e9 + e2e_s
     metrics["requests_per_s"] = len(e2e_s) / (float(ends_s.max()) - float(arrival_ns.min()) / 1e9)
     return metrics
+
+
+COLD, WARM = 100, 600
+"""Up to COLD every prompt comes for the first time; those up to WARM find it in the prefix cache."""
+
+
+def cold_to_warm(replay: Replay) -> Pair | None:
+    """Return mean TTFT of the cold requests over the median of the warm ones; None if the run is shorter."""
+    run = replay.run
+    if len(run) < WARM or run.failed[:WARM].any() or np.isnan(replay.ttft_s[:WARM]).any():
+        return None
+    sim, real = replay.ttft_s, run.ttft_s
+    return Pair(*(float(np.mean(one[:COLD]) / np.median(one[COLD:WARM])) for one in (sim, real)))
+
+
+class Overload(NamedTuple):
+    """An overloaded run: requests that clients gave up on, and what the simulation says of the run."""
+
+    id: str
+    failed: Pair
+    ttft_mean_s: Pair
+    """Over those that succeeded on each side."""
+    verdict: str
+
+
+def overload(replay: Replay) -> Overload:
+    """Compare a run whose clients gave up: counts of failures, not latencies one by one."""
+    run = replay.run
+    stability = summarize(replay.result).stability
+    unstable = replay.failed > 0 or stability.verdict == "unstable"
+    return Overload(
+        run.id,
+        Pair(float(replay.failed), float(run.failed.sum())),
+        Pair(float(np.nanmean(replay.ttft_s)), float(np.nanmean(run.ttft_s))),
+        "unstable" if unstable else stability.verdict,
+    )
 
 
 def _compare_stage(replay: Replay, stage: int) -> Comparison:

@@ -33,10 +33,9 @@ def model_preset(published: str) -> str:
     name = plain
     while name not in known and (shorter := _MODEL_SUFFIXES.sub("", name)) != name:
         name = shorter
-    found = (
-        name if name in known else next((one for one in known if re.sub(r"-\d+b$", "", one) == name), None)
-    )
-    if found is None:
+    if name not in known:  # a name without its size
+        name = next((one for one in known if re.sub(r"-\d+b$", "", one) == name), name)
+    if name not in known:
         raise ScenarioError(f"no preset for the model {published!r}{nearest(plain, known)}")
     return name
 
