@@ -1,7 +1,7 @@
 """simserve's side, and the child process that replays one job: `python -m benchmarks.peers.ours`.
 
-Llama-3.1-8B on h100_sxm under vLLM 0.33's policy, with what the peer does where it shapes batches: its limits,
-and no step planned ahead.
+Llama-3.1-8B on h100_sxm under vLLM 0.33's policy, with what the peer does where it shapes batches: its
+limits, and no step planned ahead.
 """
 
 from __future__ import annotations

@@ -129,24 +129,17 @@ def test_page_is_one_offline_file(simserve: Call, tmp_path: Path) -> None:
     assert page.read_bytes() == again.read_bytes()
 
 
-def test_page_draws_in_a_browser(simserve: Call, tmp_path: Path) -> None:
-    chromium = Path("/usr/bin/chromium")
-    if not chromium.exists():
-        pytest.skip("no Chromium at /usr/bin/chromium")
-    from playwright.sync_api import sync_playwright
-
+def test_page_draws_in_a_browser(simserve: Call, tmp_path: Path, browser) -> None:
     page_path = tmp_path / "long.html"
     simserve("trace", "show", LONG, "--html", str(page_path))
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=str(chromium), args=["--no-sandbox"])
-        page = browser.new_page()
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-        page.goto(page_path.as_uri())
-        page.wait_for_selector("#tokens .plot-container")
-        drawn = page.locator(".chart .plot-container").count()
-        browser.close()
+    page = browser.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.goto(page_path.as_uri())
+    page.wait_for_selector("#tokens .plot-container")
+    drawn = page.locator(".chart .plot-container").count()
+    page.close()
     assert errors == []
     assert drawn == 5
 

@@ -41,24 +41,17 @@ def test_json_counts_capacity_in_cache_blocks(simserve: Call) -> None:
     assert "cache" not in json.loads(simserve("trace", "show", LONG, "--json").stdout)
 
 
-def test_page_draws_the_curve(simserve: Call, tmp_path: Path) -> None:
-    chromium = Path("/usr/bin/chromium")
-    if not chromium.exists():
-        pytest.skip("no Chromium at /usr/bin/chromium")
-    from playwright.sync_api import sync_playwright
-
+def test_page_draws_the_curve(simserve: Call, tmp_path: Path, browser) -> None:
     path = tmp_path / "long.html"
     assert simserve("trace", "show", LONG, "--cache", "--html", str(path)).exit_code == 0
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=str(chromium), args=["--no-sandbox"])
-        page = browser.new_page()
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(path.as_uri())
-        page.wait_for_selector("#cache .plot-container")
-        lines = page.evaluate("document.getElementById('cache').data.map(line => line.y)")
-        kind = page.evaluate("document.getElementById('cache').layout.xaxis.type")
-        browser.close()
+    page = browser.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+    page.wait_for_selector("#cache .plot-container")
+    lines = page.evaluate("document.getElementById('cache').data.map(line => line.y)")
+    kind = page.evaluate("document.getElementById('cache').layout.xaxis.type")
+    page.close()
     assert errors == []
     assert kind == "log"
     assert len(lines) == 2

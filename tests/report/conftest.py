@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from example_run import write_example
 
 from simserve.report import write_report
-
-CHROMIUM = Path("/usr/bin/chromium")
 
 
 @pytest.fixture(scope="session")
@@ -19,23 +16,6 @@ def run_folder(tmp_path_factory) -> Path:
     folder = write_example(tmp_path_factory.mktemp("report") / "run")
     write_report(folder)
     return folder
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """Chromium, or a failure that says what to install; `SIMSERVE_NO_BROWSER=1` skips."""
-    if os.environ.get("SIMSERVE_NO_BROWSER") == "1":
-        pytest.skip("SIMSERVE_NO_BROWSER=1: no browser here")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        pytest.fail("playwright is missing: pip install 'simserve[dev]' (or set SIMSERVE_NO_BROWSER=1)")
-    if not CHROMIUM.exists():
-        pytest.fail(f"{CHROMIUM} is missing: apt-get install chromium (or set SIMSERVE_NO_BROWSER=1)")
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 class Opened:
