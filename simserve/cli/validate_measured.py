@@ -25,6 +25,10 @@ def measured(
     overhead: Annotated[
         str | None, typer.Option(help="Engine overhead: a name, or a file that `simserve calibrate` wrote.")
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Page whose marked tables to replace: docs/fidelity.md."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
 ) -> None:
@@ -47,6 +51,10 @@ def measured(
     from simserve.validate.measured import as_json as plain
 
     facts |= plain(comparisons)
+    if page is not None:
+        from simserve.validate.page import measured_block, replace_block
+
+        replace_block(page, "measured", measured_block(facts))
     if as_json:
         print(json.dumps(facts, indent=2))
     else:

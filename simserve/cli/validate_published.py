@@ -24,6 +24,10 @@ def published(
     overhead: Annotated[
         str | None, typer.Option(help="Engine overhead: a name, or a file that `simserve calibrate` wrote.")
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Page whose marked tables to replace: docs/fidelity.md."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
 ) -> None:
@@ -42,6 +46,10 @@ def published(
     hidden = quiet or not sys.stderr.isatty()
     watched = track(wanted, "simulating", console=Console(stderr=True), transient=True, disable=hidden)
     outcomes = [compared.run_row(row, table, overhead) for row in watched]
+    if page is not None:
+        from simserve.validate.page import published_block, replace_block
+
+        replace_block(page, table.stem, published_block(compared.as_json(outcomes)))
     if as_json:
         typer.echo(json.dumps(compared.as_json(outcomes), indent=2))
         return

@@ -30,6 +30,8 @@ def test_every_committed_log_is_in_the_tables() -> None:
     marked = set()
     for line in PAGE.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("## "):
+            versions = []
         if head := re.match(r"(vLLM|SGLang) workload$", cells[0]):
             versions = [f"{head[1].lower()}-{version}" for version in cells[1:]]
         elif versions and "/" in line:

@@ -1,0 +1,100 @@
+"""Tables of errors as Markdown, put between marks in a page: `make fidelity` remakes docs/fidelity.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from simserve.errors import ScenarioError
+
+
+def replace_block(page: Path, name: str, text: str) -> None:
+    """Replace what stands between the marks `name` and `/name`; raises `ScenarioError` without them."""
+    content = page.read_text(encoding="utf-8")
+    start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+    if content.count(start) != 1 or content.count(end) != 1:
+        raise ScenarioError(f"{page}: needs the marks {start.strip()} and {end} once each")
+    head, _, rest = content.partition(start)
+    _, _, tail = rest.partition(end)
+    page.write_text(f"{head}{start}{text}{end}{tail}", encoding="utf-8")
+
+
+def measured_block(facts: dict[str, Any]) -> str:
+    """Return the tables of `simserve validate measured --json`."""
+    names = list(facts["median_ape"])
+    rows = []
+    for one in facts["experiments"]:
+        stage = "" if one["stage"] < 0 else f", stage {one['stage']}"
+        rows.append(
+            [_short(one["id"]) + stage, *(f"{one['metrics'][name]['err_pct']:+.1f}" for name in names)]
+        )
+    rows.append(
+        ["**median of absolute errors**", *(f"**{facts['median_ape'][name]:.1f}**" for name in names)]
+    )
+    parts = [_table(["error in %", *(name.replace("_", " ") for name in names)], rows)]
+    overloads = [
+        [
+            _short(one["id"]),
+            f"{one['failed']['sim']:.0f}",
+            f"{one['failed']['real']:.0f}",
+            f"{one['ttft_mean_s']['sim']:.0f}",
+            f"{one['ttft_mean_s']['real']:.0f}",
+            one["verdict"],
+        ]
+        for one in facts["overloads"]
+    ]
+    if overloads:
+        head = ["overload", "gave up, sim", "gave up, real", "TTFT s, sim", "TTFT s, real", "verdict"]
+        parts.append(_table(head, overloads))
+    cold = [[_short(key), f"{one['sim']:.2f}", f"{one['real']:.2f}"] for key, one in facts["cold"].items()]
+    parts.append(_table(["TTFT, cold over warm", "sim", "real"], cold))
+    for key, bins in facts["steps"].items():
+        steps = [
+            [
+                f"{b['decodes_from']}+",
+                str(b["n"]),
+                f"{b['sim_ms']:.2f}",
+                f"{b['real_ms']:.2f}",
+                f"{b['err_pct']:+.1f}",
+            ]
+            for b in bins
+            if b["n"] >= 10
+        ]
+        parts.append(_table([f"{_short(key)}: decodes", "intervals", "sim ms", "real ms", "error %"], steps))
+    return "\n".join(parts)
+
+
+def published_block(facts: dict[str, Any]) -> str:
+    """Return the tables of `simserve validate published --json`: medians by deployment, what was not run."""
+    names = list(facts["median_ape"])
+    count = dict.fromkeys(facts["median_ape_by_group"], 0)
+    for row in facts["rows"]:
+        count[row["group"]] += 1
+    rows = [
+        [
+            group.replace("|", " "),
+            str(count[group]),
+            *(f"{errors[name]:.1f}" if name in errors else "" for name in names),
+        ]
+        for group, errors in facts["median_ape_by_group"].items()
+        if errors
+    ]
+    reasons: dict[str, int] = {}
+    for one in facts["not_run"]:
+        reasons[one["reason"]] = reasons.get(one["reason"], 0) + 1
+    left = [[str(number), reason] for reason, number in reasons.items()]
+    head = ["median absolute error in %", "rows", *(name.replace("_", " ") for name in names)]
+    parts = [_table(head, rows)] if rows else []
+    return "\n".join([*parts, _table(["rows not run", "because"], left)] if left else parts)
+
+
+def _short(name: str) -> str:
+    """Return an experiment's id without source set and date."""
+    return name.split("-", 3)[-1] if name.count("-") > 3 else name
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(cells) + " |" for cells in rows]
+    return "\n".join(lines) + "\n"
