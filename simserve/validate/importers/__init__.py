@@ -1,0 +1,1 @@
+"""Readers of what load generators measured, one file each; all give `Outcome` columns."""
