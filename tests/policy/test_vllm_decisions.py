@@ -259,3 +259,16 @@ def test_pieces_of_one_prompt_follow_each_other_through_the_lanes() -> None:
     decode = policy.next_batch(0, lane=0)
     assert isinstance(decode, Batch)
     assert (decode.decodes, decode.decode_context) == (1, 16)
+
+
+def test_a_piece_waits_while_every_victim_is_in_flight() -> None:
+    """Three blocks, four lanes: request 1 and two pieces of request 0 fly, the third finds no block."""
+    for priority in ("fcfs", "priority"):
+        settings = {"scheduling_policy": priority, "scheduler_reserve_full_isl": False}
+        policy = Engine(kv_blocks=3, lanes=4, max_num_batched_tokens=4, **settings).policy
+        for number, prompt in ((1, 4), (0, 12)):
+            policy.add(Request(number, 0, prompt, 1, priority=1 - number))
+            assert isinstance(policy.next_batch(0, lane=number), Batch)
+        assert isinstance(policy.next_batch(0, lane=2), Batch)
+        assert policy.next_batch(0, lane=3) == Wait()
+        assert policy.pool.free == 0

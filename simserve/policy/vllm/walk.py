@@ -46,6 +46,8 @@ class RunningWalk:
                 self.position += 1
             elif policy.params.scheduling_policy == "fcfs" or policy.params.version != "0.33":
                 break
+            elif self.order[self.position : self.position + 1] == [request]:
+                self.position += 1  # every victim is in flight in another lane: it misses this step
         stalled = self._stall_the_rest()
         chunks = [
             policy.schedule_chunk(request, self.given[request.id])
