@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from simserve.validate.measured_runs import MeasuredRun
 
+SHOWN = ("ttft_mean", "ttft_p50", "ttft_p99", "tpot_mean", "e2e_mean", "e2e_p99")
+"""Metrics in the table for people; --json has all."""
+
 
 def measured(
     folder: Annotated[
@@ -104,10 +107,12 @@ def _print(facts: dict[str, Any]) -> None:
 def _errors(facts: dict[str, Any]) -> Table:
     from rich.table import Table
 
-    names = list(facts["median_ape"])
-    table = Table("error in %, by experiment and stage", *(name.replace("_", " ") for name in names))
+    names = [name for name in SHOWN if name in facts["median_ape"]]
+    table = Table("errors in %", *(name.replace("_", " ") for name in names))
     for one in facts["experiments"]:
-        stage = "" if one["stage"] < 0 else f" stage {one['stage']}"
-        table.add_row(one["id"] + stage, *(f"{one['metrics'][name]['err_pct']:+.1f}" for name in names))
-    table.add_row("median of absolute errors", *(f"{facts['median_ape'][name]:.1f}" for name in names))
+        stage = "" if one["stage"] < 0 else f", stage {one['stage']}"
+        errors = (f"{one['metrics'][name]['err_pct']:+.1f}" for name in names)
+        table.add_row(one["id"] + stage, *errors)
+    medians = (f"{facts['median_ape'][name]:.1f}" for name in names)
+    table.add_row("median of absolute errors", *medians)
     return table
