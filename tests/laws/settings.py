@@ -15,3 +15,4 @@ few = settings(
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.generate],  # examples are small already, shrinking them takes minutes
 )
+fewer = settings(few, max_examples=8)

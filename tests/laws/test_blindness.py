@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simserve.core import Request, Trace
 from simserve.policy.base import POLICIES
 from tests.laws.checkers import LawBroken
-from tests.laws.settings import every_world, few
+from tests.laws.settings import every_world, fewer
 from tests.laws.watch import Decision
 from tests.laws.world import World, deployments, make_trace, traces
 
@@ -37,7 +37,7 @@ def decides_without_foresight(world: World, trace: Trace, pick: int) -> None:
 
 
 @every_world
-@few
+@fewer
 @given(data=st.data())
 def test_decisions_do_not_depend_on_what_lies_ahead(world: World, data) -> None:
     trace = data.draw(traces(sessions=data.draw(st.booleans())))

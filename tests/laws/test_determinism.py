@@ -15,12 +15,12 @@ from simserve.router.base import ROUTERS
 from simserve.scenario import Scenario, build
 from simserve.workload import load_trace, write_trace
 from tests.laws.checkers import LawBroken, results_agree
-from tests.laws.settings import every_world, few
+from tests.laws.settings import every_world, fewer
 from tests.laws.world import World, deployments, make_trace, traces
 
 
 @every_world
-@few
+@fewer
 @given(data=st.data())
 def test_the_same_run_twice_gives_the_same_bytes(world: World, data) -> None:
     deployed, trace = data.draw(deployments(world)), data.draw(traces(sessions=True))
