@@ -79,7 +79,8 @@ class DecodeGroup:
 
     def take_steps(self, pool: Pool, done: int, steps: int) -> None:
         """Take the blocks of the next `steps` steps, those of the first `done` being taken already."""
-        pool.take(self.blocks_within(steps) - self.blocks_within(done))
+        taken = self.blocks_next() if done == 1 else self.blocks_within(done)
+        pool.take(self.blocks_within(steps) - taken)
 
     def steps_blocked(self) -> int:
         """Return for how many steps, the next included, whoever does not fit in after it cannot fit in."""

@@ -132,8 +132,13 @@ class VllmPolicy:
         else:
             group.take_next(self.pool, needed)
             chunks, preempted, stalled = [], [], []
-        admitted = self._admit(budget, chunks, now_ns) if self._next_waiting() and not preempted else []
-        self._left_waiting = self._next_waiting() is not None
+        admitted: list[Request] = []
+        if self.queue or self.loads is not None:
+            if not preempted and self._next_waiting():
+                admitted = self._admit(budget, chunks, now_ns)
+            self._left_waiting = self._next_waiting() is not None
+        else:
+            self._left_waiting = False
         decodes, context = group.size, group.context + group.size
         if chunks or preempted or stalled or (self._ended and not decodes):
             if len(self.groups) > 1:
@@ -165,15 +170,10 @@ class VllmPolicy:
         group.advance(steps)
         for request in batch.stalled:
             group.join(request)
-        for chunk in batch.chunks:
-            if len(self.groups) > 1:
-                self._land(chunk.request)
-            if chunk.last and chunk.request.id in self.run_list:
-                self._join(chunk.request, lane)
         if not batch.chunks:
             self._steps_since_prefill += steps
-        elif not self._left_waiting:
-            self._steps_since_prefill = 0  # a step that could not admit everybody does not count
+        else:
+            self._book_chunks(batch, lane)
         if not self.plans_ahead:
             for request in finished:
                 self._release(request)
@@ -183,6 +183,16 @@ class VllmPolicy:
         self._ended = list(finished)
         for request in self._ended:
             self._skip_if_foreseen(request)
+
+    def _book_chunks(self, batch: Batch, lane: int) -> None:
+        """Let completed prompts decode, and note when prompts were last computed."""
+        for chunk in batch.chunks:
+            if len(self.groups) > 1:
+                self._land(chunk.request)
+            if chunk.last and chunk.request.id in self.run_list:
+                self._join(chunk.request, lane)
+        if not self._left_waiting:
+            self._steps_since_prefill = 0  # a step that could not admit everybody does not count
 
     def settle(self, steps: int) -> None:
         """Take the blocks of the first `steps` steps of the run in flight now, instead of in `update`."""
