@@ -9,7 +9,9 @@ import numpy as np
 
 from simserve.core import Chunk
 from simserve.latency.base import PROVENANCE
+from simserve.latency.blocks.plan import AttentionLayers
 from simserve.latency.costs import LinearOp
+from simserve.latency.kernels.beside import DecodesBeside, call_time
 from simserve.latency.table_latency import TableLatency
 
 
@@ -59,10 +61,28 @@ def _attention(
         if decodes:
             mean = np.array([float(max(1, decode_context // decodes))])
             beside = layers.prefill.decode_beside(decodes, mean) if chunks else None
-            cost, least = beside or (layers.decode.cost(decodes, mean), np.zeros(1))
-            us = max(float(cost.us[0]) * layers.times, float(least[0]) * layers.times - chunks_us)
+            cost = beside.work if beside else layers.decode.cost(decodes, mean)
+            us = float(cost.us[0]) * layers.times
+            if beside:
+                whole_us = _mixed_us(layers, beside, chunks, chunks_us / layers.times)
+                us = whole_us * layers.times - chunks_us
             parts.append(OpTime(f"{layers.name}, decode", layers.times, us, PROVENANCE[int(cost.tags[0])]))
     return parts
+
+
+def _mixed_us(
+    layers: AttentionLayers, beside: DecodesBeside, chunks: Sequence[Chunk], chunks_us: float
+) -> float:
+    """Return the time of one layer's call with chunks and decodes (at one context)."""
+    with_them = [layers.prefill.chunk_beside(len(chunks), chunk.tokens, chunk.cached) for chunk in chunks]
+    decode_us = float(beside.longest_us[0])
+    return call_time(
+        chunks_us,
+        float(beside.work.us[0]) + sum(chunk.work_us for chunk in with_them),
+        max(decode_us, *(chunk.longest_us for chunk in with_them)),
+        beside.launch_us + decode_us,
+        (max(chunk.blocks for chunk in with_them) - 1) * beside.empty_us,
+    )
 
 
 def _merged(parts: list[OpTime]) -> list[OpTime]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from simserve.latency.base import PAGE, PROVENANCE
 from simserve.latency.blocks.plan import Plan
 from simserve.latency.counted import CountedTimes
 from simserve.latency.grid import ANALYTIC, Float64
+from simserve.latency.kernels.beside import ChunkBeside, call_time
 from simserve.latency.overhead import EngineOverhead
 
 Int64 = NDArray[np.int64]
@@ -31,13 +33,21 @@ FIRST_SEQUENCES = 512
 class _Page:
     """Decode attention of n sequences at PAGE consecutive mean contexts."""
 
-    __slots__ = ("attention_ns", "least_ns", "tags")
+    __slots__ = ("attention_ns", "tags")
 
-    def __init__(self, attention_ns: Int64, tags: NDArray[np.uint8], least_ns: Int64 | None = None) -> None:
+    def __init__(self, attention_ns: Int64, tags: NDArray[np.uint8]) -> None:
         self.attention_ns = array("q", attention_ns.tobytes())
         self.tags = tags.tobytes()
-        self.least_ns = None if least_ns is None else array("q", least_ns.tobytes())
-        """Beside prompt chunks: the least that attention takes altogether."""
+
+
+class _MixedPage(NamedTuple):
+    """The same beside prompt chunks (see `kernels.beside`), summed over layers."""
+
+    work_ns: array[int]
+    longest_ns: array[int]
+    least_ns: array[int]
+    empty_ns: float
+    tags: bytes
 
 
 class TableLatency:
@@ -61,7 +71,8 @@ class TableLatency:
         self._tokens = CountedTimes(plan.per_token, FIRST_TOKENS)
         self._sequences = CountedTimes(plan.per_sequence, FIRST_SEQUENCES)
         self._pages: dict[tuple[int, int], _Page] = {}
-        self._mixed_pages: dict[tuple[int, int], _Page] = {}
+        self._mixed_pages: dict[tuple[int, int], _MixedPage] = {}
+        self._besides: dict[tuple[int, int, int], ChunkBeside] = {}
         self._mixes = any(layers.prefill.decode_beside(1, np.ones(1)) for layers in plan.attention)
         """True if decoding sequences cost something else beside prompt chunks than alone."""
         self._chunks: dict[tuple[int, int, int], tuple[int, int]] = {}
@@ -105,8 +116,7 @@ class TableLatency:
             key = (decodes, page_number)
             if batch and self._mixes:
                 page = self._mixed_pages.get(key) or self._price_mixed_page(key)
-                assert page.least_ns is not None
-                decode_ns = max(page.attention_ns[place], page.least_ns[place] - attention_ns)
+                decode_ns = self._beside_ns(page, place, chunks, attention_ns)
             else:
                 page = self._pages.get(key) or self._price_page(key)
                 decode_ns = page.attention_ns[place]
@@ -202,18 +212,46 @@ class TableLatency:
         made = self._pages[key] = _Page(_to_ns(total_us), tags)
         return made
 
-    def _price_mixed_page(self, key: tuple[int, int]) -> _Page:
+    def _beside_ns(self, page: _MixedPage, place: int, chunks: Sequence[Chunk], chunks_ns: int) -> int:
+        """Return what decoding sequences add to chunks that alone take `chunks_ns`."""
+        work_ns, longest_ns, blocks = float(page.work_ns[place]), page.longest_ns[place], 1
+        for _, new, cached, _ in chunks:
+            key = (len(chunks), new, cached)
+            work_us, longest_us, tall = self._besides.get(key) or self._price_beside(key)
+            work_ns += 1000 * work_us
+            longest_ns = max(longest_ns, 1000 * longest_us)
+            blocks = max(blocks, tall)
+        empty_ns = (blocks - 1) * page.empty_ns
+        return round(call_time(chunks_ns, work_ns, longest_ns, page.least_ns[place], empty_ns)) - chunks_ns
+
+    def _price_mixed_page(self, key: tuple[int, int]) -> _MixedPage:
         sequences, page = key
         context = _contexts(page)
-        total_us, least_us = np.zeros(PAGE), np.zeros(PAGE)
-        tags = np.zeros(PAGE, np.uint8)
+        work_us, longest_us, least_us = np.zeros(PAGE), np.zeros(PAGE), np.zeros(PAGE)
+        empty_us, tags = 0.0, np.zeros(PAGE, np.uint8)
         for layers in self.plan.attention:
             beside = layers.prefill.decode_beside(sequences, context)
-            cost, least = beside or (layers.decode.cost(sequences, context), 0.0)
-            total_us += cost.us * layers.times
-            least_us += least * layers.times
+            cost = beside.work if beside else layers.decode.cost(sequences, context)
+            work_us += cost.us * layers.times
             np.maximum(tags, cost.tags, out=tags)
-        made = self._mixed_pages[key] = _Page(_to_ns(total_us), tags, _to_ns(least_us))
+            if beside:
+                longest_us += beside.longest_us * layers.times
+                least_us += (beside.launch_us + beside.longest_us) * layers.times
+                empty_us += beside.empty_us * layers.times
+        work_ns, longest_ns, least_ns = (
+            array("q", _to_ns(us).tobytes()) for us in (work_us, longest_us, least_us)
+        )
+        made = _MixedPage(work_ns, longest_ns, least_ns, 1000 * empty_us, tags.tobytes())
+        self._mixed_pages[key] = made
+        return made
+
+    def _price_beside(self, key: tuple[int, int, int]) -> ChunkBeside:
+        parts = [(layers.prefill.chunk_beside(*key), layers.times) for layers in self.plan.attention]
+        made = self._besides[key] = ChunkBeside(
+            sum(part.work_us * times for part, times in parts),
+            sum(part.longest_us * times for part, times in parts),
+            max(part.blocks for part, _ in parts),
+        )
         return made
 
     def _price_fresh(self, longest: int) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from simserve.latency.costs import Cost, LinearOp
 from simserve.latency.grid import Float64
+from simserve.latency.kernels.beside import ChunkBeside, DecodesBeside
 from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.kernels.machine import Machine
 from simserve.model.parallel import Parallelism
@@ -32,8 +33,12 @@ class PrefillKernel(Protocol):
         (float64[n])."""
         ...
 
-    def decode_beside(self, sequences: int, context: Float64) -> tuple[Cost, Float64] | None:
-        """Return what decodes add to a call with chunks, and the least us it takes; None: as alone, 0."""
+    def decode_beside(self, sequences: int, context: Float64) -> DecodesBeside | None:
+        """Return what decodes bring into a call with chunks; None: they cost what they cost alone."""
+        ...
+
+    def chunk_beside(self, batch: int, new: int, cached: int) -> ChunkBeside:
+        """Return what one of `batch` equal chunks brings into a call with decodes."""
         ...
 
 

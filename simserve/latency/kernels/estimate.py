@@ -8,6 +8,7 @@ import numpy as np
 
 from simserve.latency.costs import Cost, analytic
 from simserve.latency.grid import ANALYTIC, Float64
+from simserve.latency.kernels.beside import NO_CHUNK, ChunkBeside
 from simserve.latency.kernels.machine import Machine
 
 
@@ -42,6 +43,10 @@ class EstimatedAttention:
         moved = lengths * (self.bytes_per_key + self.bytes_per_query)
         return analytic(self.machine.peaks.analytic_us(flops, moved, self.dtype))
 
-    def decode_beside(self, sequences: int, context: Float64) -> tuple[Cost, Float64] | None:
+    def decode_beside(self, sequences: int, context: Float64) -> None:
         """Return None: decoding sequences cost the same beside prompt chunks."""
-        return None
+        return
+
+    def chunk_beside(self, batch: int, new: int, cached: int) -> ChunkBeside:
+        """Return what the chunk takes alone."""
+        return NO_CHUNK._replace(work_us=self.chunk_us(batch, new, cached)[0])

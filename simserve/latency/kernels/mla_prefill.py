@@ -10,6 +10,7 @@ import numpy as np
 
 from simserve.latency.costs import Cost, analytic
 from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, INTERPOLATED, Float64, Grid
+from simserve.latency.kernels.beside import NO_CHUNK, ChunkBeside
 from simserve.latency.kernels.gemm import gemm
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mla import Latent, MlaDecode, latent_rows
@@ -66,6 +67,10 @@ class MlaPrefill:
     def decode_beside(self, sequences: int, context: Float64) -> None:
         """Return None: engines run decoding sequences in a call of their own."""
         return
+
+    def chunk_beside(self, batch: int, new: int, cached: int) -> ChunkBeside:
+        """Return what the chunk takes alone."""
+        return NO_CHUNK._replace(work_us=self.chunk_us(batch, new, cached)[0])
 
     def _expanded_us(self, batch: int, new: int, cached: int) -> tuple[float, int]:
         tokens = np.array([float(batch * (new + cached))])

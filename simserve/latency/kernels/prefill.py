@@ -1,7 +1,7 @@
 """Prefill attention with a KV cache of heads, from the table `attn_prefill`.
 
 The table has no cached prefixes and no mixed batches; `walk` says how cached tokens are costed, and
-`decode_beside` what decoding sequences cost in the same call.
+`beside` what decoding sequences cost in the same call.
 """
 
 from __future__ import annotations
@@ -11,16 +11,10 @@ import numpy as np
 from simserve.latency.costs import Cost
 from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, INTERPOLATED, MEASURED, Float64, Grid
 from simserve.latency.kernels.attention import DecodeAttention
+from simserve.latency.kernels.beside import NO_CHUNK, ChunkBeside, DecodesBeside, MixedCall
 from simserve.latency.kernels.heads import Heads, measured_rows
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.walk import TileWalk
-
-DECODE_KEYS = 200
-"""Keys whose cost equals the start of a decoding sequence's tile in a FlashAttention 2 call (found on RTX
-4090)."""
-GROUP_SPREAD = 1.2
-"""How soon query heads of one group stop finding each other's keys in L2 (found on RTX 4090): they share
-while sequences * group * GROUP_SPREAD stays below the number of multiprocessors."""
 
 
 class PrefillAttention:
@@ -33,11 +27,14 @@ class PrefillAttention:
         self.decode = decode
         found = machine.cached(("attn_prefill", heads), lambda: _prefill_grid(machine, heads))
         self._walk: TileWalk | None = None
+        self._mixed: MixedCall | None = None
         if found is None:
             machine.missing("attn_prefill", f"prefill attention of {heads}")
         else:
             self._walk = TileWalk(found[0], machine.traits, heads.q_heads, found[1])
             self._key_us = self._walk.key_us()
+            if not machine.traits.splits_contexts:
+                self._mixed = MixedCall(self._walk, decode, self._key_us)
 
     def chunk_us(self, batch: int, new: int, cached: int) -> tuple[float, int]:
         """Return microseconds, and their provenance, of one of `batch` equal chunks computed together."""
@@ -72,26 +69,16 @@ class PrefillAttention:
             return Cost(us, np.full(len(lengths), ANALYTIC, np.uint8))
         return Cost(*walk.grid.tagged(walk.batch_factor, lengths))
 
-    def decode_beside(self, sequences: int, context: Float64) -> tuple[Cost, Float64] | None:
-        """Return what decoding sequences add to a step with prompt chunks, and the least the call takes.
+    def decode_beside(self, sequences: int, context: Float64) -> DecodesBeside | None:
+        """Return what decoding sequences bring into a call with prompt chunks; None if they cost the same."""
+        return self._mixed.decodes(sequences, context) if self._mixed else None
 
-        None if the kernel runs them as it would alone. FlashAttention 2 gives each query head of each
-        sequence a tile of its own, which walks the whole context: the longest walk bounds the call from
-        below, and heads of a group read the same keys again once they no longer run side by side.
-        """
-        traits, walk = self.machine.traits, self._walk
-        if traits.splits_contexts or walk is None:
-            return None
-        seen = self.decode.attended(context)
-        tiles = sequences * self.heads.q_heads
-        walk_us = tiles / traits.multiprocessors * self._key_us * (seen + DECODE_KEYS)
-        group = self.heads.q_heads / self.heads.kv_heads
-        apart = min(group, max(1.0, GROUP_SPREAD * group * sequences / traits.multiprocessors))
-        head_bytes = sequences * seen * self.heads.kv_bytes / self.heads.kv_heads
-        reads = np.where(head_bytes > traits.l2_bytes, apart, 1.0)
-        read_us = reads * head_bytes * self.heads.kv_heads / self.decode.bytes_per_us
-        tag = np.full(len(seen), max(EXTRAPOLATED, walk.grid.trust), np.uint8)
-        return Cost(np.maximum(walk_us, read_us), tag), walk.launch_us() + self._key_us * seen
+    def chunk_beside(self, batch: int, new: int, cached: int) -> ChunkBeside:
+        """Return what one of `batch` equal chunks brings into a call with decoding sequences."""
+        alone_us = self.chunk_us(batch, new, cached)[0]
+        if self._mixed is None:
+            return NO_CHUNK._replace(work_us=alone_us)
+        return self._mixed.chunk(batch, new, self._cached_keys_seen(new, cached), alone_us)
 
     def _estimate_us(self, batch: int, new: int, cached: int) -> float:
         window = self.heads.window or new + cached
