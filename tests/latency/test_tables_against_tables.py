@@ -59,7 +59,7 @@ def test_decode_attention_against_h800():
         predicted = DecodeAttention(h100, heads).one_us(float(row.batch), float(row.kv_len))
         ratio.append(predicted / row.latency_us)
     assert len(ratio) > 100
-    assert np.median(ratio) == pytest.approx(1.0, abs=0.08)
+    assert np.median(ratio) == pytest.approx(1.05, abs=0.04)
 
 
 def test_absorbed_mla_against_h800():
@@ -67,7 +67,8 @@ def test_absorbed_mla_against_h800():
     decode = MlaDecode(machine("h100_sxm"), Latent(128, deepseek(), "bf16"), "bf16")
     assert decode._grid is not None
     predicted = decode._grid.at(128.0, rows.batch.to_numpy(float), rows.kv_len.to_numpy(float))
-    assert np.median(predicted / rows.latency_us) == pytest.approx(1.0, abs=0.15)
+    # Their FlashMLA is slower than the TensorRT-LLM kernel of our table.
+    assert np.median(rows.latency_us / predicted) == pytest.approx(1.11, abs=0.03)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8_block"])
