@@ -63,6 +63,7 @@ _CPU = (
     "assumption, of the order of the coefficients that inference-sim publishes for vLLM on H100 (2026-08): "
     "126 us per step, 4.4 us per sequence, 32 us per layer launched"
 )
+_CLIENT = "0: time between client and engine loop (HTTP, tokeniser, network) is not counted"
 
 IDEAL = EngineOverhead("ideal", provenance={"all": "no engine cost: kernels only"})
 VLLM = EngineOverhead(
@@ -82,6 +83,7 @@ VLLM = EngineOverhead(
         "gap_us": "0: assumed hidden by asynchronous scheduling",
         "capture_sizes": "vLLM 0.33.0 default: 1, 2, 4, 8..248 by 8, 256..512 by 16",
         "launch_layer_us": _CPU,
+        "client_us": _CLIENT,
     },
 )
 SGLANG = EngineOverhead(
@@ -101,6 +103,7 @@ SGLANG = EngineOverhead(
         "gap_us": "0: assumed hidden by the overlap scheduler",
         "capture_sizes": "SGLang 0.5.23 default on 80-141 GB cards: 1, 2, 4, 8, 12, 16..256 by 8",
         "launch_layer_us": _CPU,
+        "client_us": _CLIENT,
     },
 )
 OVERHEADS = {overhead.name: overhead for overhead in (IDEAL, VLLM, SGLANG)}
