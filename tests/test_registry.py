@@ -116,9 +116,18 @@ def test_a_name_is_given_once() -> None:
 def test_every_router_stays_in_range_and_repeats_itself(name: str) -> None:
     class Target:
         outstanding_requests = 1
+        waiting_requests = 0
+        running_requests = 1
+        block_size = 16
 
         def outstanding_tokens(self, now_ns: int) -> int:
             return 10
+
+        def kv_use(self, now_ns: int) -> float:
+            return 0.5
+
+        def cached_tokens(self, request: Request, now_ns: int) -> int:
+            return 0
 
     def choices() -> list[int]:
         router = ROUTERS.get(name)(ROUTERS.get(name).Params(), seed=5)
