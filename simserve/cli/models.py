@@ -99,7 +99,7 @@ def _ledger(
     from simserve.policy.presets import engine_preset
 
     preset, gpu_spec = engine_preset(engine), load_gpu(gpu)
-    defaults = preset.options(gpu_spec.hbm_bytes, gpu_spec.name)
+    defaults = preset.options(gpu_spec.hbm_bytes, gpu_spec.name, {}, spec.max_position_embeddings)
     return memory_ledger(
         spec,
         gpu_spec,

@@ -6,8 +6,8 @@ beyond `now_ns`, the latency model, or how long an answer will be. It can be dri
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
@@ -19,6 +19,20 @@ class PolicyParams(BaseModel):
     """Base of every policy's settings: frozen, unknown names refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def why_not(cls, option: str, settings: Mapping[str, Any]) -> str | None:
+        """Return why an option that the engine has is refused here; None if the engine has none of that name.
+
+        `settings` are all that was written, with the preset's defaults.
+        """
+        return None
+
+    def check_lengths(self, max_model_len: int) -> None:
+        """Raise `ScenarioError` if the engine would not start with sequences of up to `max_model_len` tokens.
+
+        The message begins with `key = `, the setting that is wrong.
+        """
 
 
 class Policy(Protocol):

@@ -1,7 +1,8 @@
 """Engine presets: which policy, and which defaults, a named engine version stands for.
 
-Defaults that depend on the GPU's memory follow vLLM's API server (read in vLLM 0.33.0; assumed the same in
-0.19 and 0.15, but for their 0.90 of the memory) and SGLang's `memory_hook` (read in the wheel of 0.5.23).
+Defaults that depend on the GPU follow vLLM's API server (`EngineArgs.get_batch_defaults` and
+`_set_default_max_num_seqs_and_batched_tokens_args` of 0.15.1, 0.19.0 and 0.33.0) and SGLang's
+`arg_groups/memory_hook.py` (0.5.23). All defaults, and where each was read: docs/engines.md.
 """
 
 from __future__ import annotations
@@ -26,34 +27,54 @@ class EnginePreset:
     block_size: int
     memory: float | Callable[[int, Options, int], float]
     """Share of a GPU's memory that the engine may use, or how it follows from memory, settings and ranks."""
-    defaults: Callable[[int, str], Options]
+    defaults: Callable[[int, str, Options, int], Options]
     source: str
 
-    def options(self, gpu_memory_bytes: int, gpu_name: str) -> Options:
-        """Return the version's defaults for a GPU with that memory (bytes) and that name (`a100_sxm` ...)."""
-        return self.defaults(gpu_memory_bytes, gpu_name)
+    def options(self, gpu_memory_bytes: int, gpu_name: str, given: Options, max_model_len: int) -> Options:
+        """Return the version's settings: those that are `given`, and its defaults for all others.
+
+        The GPU has that memory (bytes) and that name (`a100_sxm` ...); `max_model_len` as the engine is told.
+        """
+        return self.defaults(gpu_memory_bytes, gpu_name, given, max_model_len) | given
+
+    @property
+    def version(self) -> str | None:
+        """The release that the policy follows, if it follows several."""
+        return self.options(0, "", {}, 1).get("version")
 
     def memory_share(self, gpu_memory_bytes: int, options: Options, ranks: int) -> float:
         """Return the share of the memory (0 to 1) with these settings on `ranks` GPUs (tp x pp)."""
         return self.memory(gpu_memory_bytes, options, ranks) if callable(self.memory) else self.memory
 
 
-def _vllm(version: str) -> Callable[[int, str], Options]:
-    def defaults(gpu_memory_bytes: int, gpu_name: str) -> Options:
-        if gpu_memory_bytes >= 160 * GIB:
+def _vllm(version: str) -> Callable[[int, str, Options, int], Options]:
+    def defaults(gpu_memory_bytes: int, gpu_name: str, given: Options, max_model_len: int) -> Options:
+        if gpu_memory_bytes >= 160 * GIB and version == "0.33":
             tokens, seqs = 16384, 1024
         elif gpu_memory_bytes >= 70 * GIB and not gpu_name.startswith("a100"):
             tokens, seqs = 8192, 1024
         else:
             tokens, seqs = 2048, 256
+        if given.get("performance_mode") == "throughput":
+            tokens, seqs = 2 * tokens, 2 * seqs
+        seqs = _given(given, "max_num_seqs", seqs)
+        if not given.get("enable_chunked_prefill", True):
+            tokens = max(tokens, max_model_len)
+        tokens = _given(given, "max_num_batched_tokens", min(tokens, seqs * max_model_len))
         return {
             "version": version,
             "max_num_batched_tokens": tokens,
-            "max_num_seqs": seqs,
+            "max_num_seqs": min(seqs, tokens),
             "async_scheduling": True,
         }
 
     return defaults
+
+
+def _given(given: Options, name: str, default: int) -> int:
+    """Return a setting that is given, or the default; what is no number is refused elsewhere."""
+    value = given.get(name)
+    return value if isinstance(value, int) and value > 0 else default
 
 
 _SGLANG_CHUNKS = ((20, 2048), (60, 4096), (160, 8192))
@@ -64,7 +85,7 @@ _SGLANG_LEAST_CHUNK = 2048
 """Activations are reserved for at least so many tokens."""
 
 
-def _sglang(gpu_memory_bytes: int, gpu_name: str) -> Options:
+def _sglang(gpu_memory_bytes: int, gpu_name: str, given: Options, max_model_len: int) -> Options:
     chunk = next((tokens for gib, tokens in _SGLANG_CHUNKS if gpu_memory_bytes < gib * GIB), 16384)
     return {"chunked_prefill_size": chunk}
 
@@ -88,7 +109,7 @@ def _sglang_memory(gpu_memory_bytes: int, options: Options, ranks: int) -> float
     return round(1 - free / gpu_memory_bytes, 3)
 
 
-def _none(gpu_memory_bytes: int, gpu_name: str) -> Options:
+def _none(gpu_memory_bytes: int, gpu_name: str, given: Options, max_model_len: int) -> Options:
     return {}
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from simserve.errors import ScenarioError
 from simserve.latency.overhead import OVERHEADS, EngineOverhead, overhead_named
 from simserve.latency.overhead_file import read_overhead
-from simserve.policy.base import POLICIES
+from simserve.policy.base import POLICIES, PolicyParams
 from simserve.policy.presets import EnginePreset, engine_preset
 from simserve.registry import Registry
 from simserve.scenario.document import KeyPath
@@ -78,10 +78,13 @@ class ResolvedEngine:
         return next((getattr(self.params, name) for name in names if hasattr(self.params, name)), None)
 
 
-def resolve_engine(loaded: LoadedScenario, pool: int, gpu_memory_bytes: int) -> ResolvedEngine:
+def resolve_engine(
+    loaded: LoadedScenario, pool: int, gpu_memory_bytes: int, max_model_len: int
+) -> ResolvedEngine:
     """Return the engine of the scenario's pool number `pool` on a GPU with that memory.
 
-    The pool's own engine options win over the scenario's, which win over the version's defaults.
+    `max_model_len` as the engine is told: of the pool, or the model's. The pool's own engine options win over
+    the scenario's, which win over the version's defaults.
     """
     spec = loaded.scenario.pools[pool]
     engine, origin = _merged(loaded, pool)
@@ -89,13 +92,15 @@ def resolve_engine(loaded: LoadedScenario, pool: int, gpu_memory_bytes: int) -> 
     policy_name = preset.policy if preset else str(engine.policy)
     with loaded.blame(*origin["preset" if preset else "policy"]):
         policy = component(POLICIES, policy_name, ("Params", "add", "next_batch", "update"))
-    defaults = preset.options(gpu_memory_bytes, spec.gpu) if preset else {}
-    _check_version(loaded, engine, defaults, origin)
+    options = engine.options
+    if preset is not None:
+        options = preset.options(gpu_memory_bytes, spec.gpu, options, max_model_len)
+        _check_version(loaded, preset, options, origin)
     with loaded.blame(*origin.get("overhead", ("engine",))):
         overhead = _overhead(
             loaded, engine.overhead or (policy_name if policy_name in OVERHEADS else BARE_OVERHEAD), origin
         )
-    params = _params(loaded, policy, {**defaults, **engine.options}, origin)
+    params = _params(loaded, policy, options, origin)
     share = spec.gpu_memory_utilization
     if share is None:
         ranks = spec.tp * spec.pp
@@ -110,6 +115,19 @@ def resolve_engine(loaded: LoadedScenario, pool: int, gpu_memory_bytes: int) -> 
         overhead=overhead,
         source=preset.source if preset else source,
     )
+
+
+def check_lengths(loaded: LoadedScenario, pool: int, engine: ResolvedEngine, max_model_len: int) -> None:
+    """Refuse settings with which the engine would not start, at the place of the setting."""
+    if not isinstance(engine.params, PolicyParams):
+        return
+    try:
+        engine.params.check_lengths(max_model_len)
+    except ScenarioError as error:
+        own = ("pools", pool, "engine")
+        key = str(error).partition(" = ")[0]
+        with loaded.blame(*(own if (*own, key) in loaded.document.places else ("engine",))):
+            raise
 
 
 def component(registry: Registry[type], name: str, members: Sequence[str]) -> type:
@@ -130,13 +148,13 @@ def _overhead(loaded: LoadedScenario, name: str, origin: Mapping[str, KeyPath]) 
 
 
 def _check_version(
-    loaded: LoadedScenario, engine: EngineSpec, defaults: dict[str, Any], origin: Mapping[str, KeyPath]
+    loaded: LoadedScenario, preset: EnginePreset, options: dict[str, Any], origin: Mapping[str, KeyPath]
 ) -> None:
     """Refuse a version that contradicts the preset: its other defaults would be the wrong ones."""
-    wanted = engine.options.get("version", defaults.get("version"))
-    if "version" in defaults and wanted != defaults["version"]:
-        allowed = f"but the preset {engine.preset!r} means {defaults['version']!r}; choose another preset"
-        raise refuse(loaded.document, origin["version"], wanted, allowed)
+    own = preset.version
+    if own is not None and options["version"] != own:
+        allowed = f"but the preset {preset.name!r} means {own!r}; choose another preset"
+        raise refuse(loaded.document, origin["version"], options["version"], allowed)
 
 
 def _merged(loaded: LoadedScenario, pool: int) -> tuple[EngineSpec, dict[str, KeyPath]]:
@@ -159,6 +177,10 @@ def _preset(loaded: LoadedScenario, engine: EngineSpec, origin: Mapping[str, Key
 def _params(
     loaded: LoadedScenario, policy: type, options: dict[str, Any], origin: Mapping[str, KeyPath]
 ) -> BaseModel:
+    for option in options.keys() - policy.Params.model_fields.keys():
+        reason = policy.Params.why_not(option, options) if issubclass(policy.Params, PolicyParams) else None
+        if reason is not None:
+            raise refuse(loaded.document, origin[option], options[option], reason)
     try:
         return policy.Params.model_validate(options, strict=True)
     except ValidationError as error:

@@ -21,7 +21,7 @@ from simserve.model.memory_rules import memory_rules
 from simserve.model.params import flops_per_token
 from simserve.model.spec import MoeFfn
 from simserve.model.weights import check_parallelism, weight_bytes_per_gpu
-from simserve.scenario.engine import ResolvedEngine, resolve_engine
+from simserve.scenario.engine import ResolvedEngine, check_lengths, resolve_engine
 from simserve.scenario.kv_tier_spec import KvTierSpec
 from simserve.scenario.kv_tiers import check_tiers, tier_assumptions, tier_caches
 from simserve.scenario.load import LoadedScenario
@@ -134,7 +134,8 @@ def build_pool(
     spec = loaded.scenario.pools[index]
     with loaded.blame("pools", index, "gpu"):
         gpu = load_gpu(spec.gpu, profiles.folders)
-    engine = resolve_engine(loaded, index, gpu.hbm_bytes)
+    longest = spec.max_model_len or model.max_position_embeddings
+    engine = resolve_engine(loaded, index, gpu.hbm_bytes, longest)
     parallel = Parallelism(tp=spec.tp, pp=spec.pp, dp=spec.dp, ep=spec.ep)
     with loaded.blame("pools", index, "weights_dtype"):
         weight_format(spec.weights_dtype)
@@ -150,6 +151,8 @@ def build_pool(
         check_tiers(spec, engine)
         ledger = _ledger(model, gpu, parallel, spec, engine)
         limit = _limit(spec, model, ledger)
+    check_lengths(loaded, index, engine, limit.tokens)
+    with loaded.blame("pools", index):
         latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled)
     facts = _facts(model, gpu, parallel, spec)
     tiers = tuple(tier.filled_in(parallel.gpus, gpu.pcie_bytes_per_s) for tier in spec.kv_tiers or ())

@@ -6,11 +6,13 @@ not settings of the scheduler: they come from the replica's memory and its block
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from simserve.policy.base import PolicyParams
+from simserve.policy.sglang.not_modelled import why_not
 
 INIT_RATIO = 0.7
 """New-token ratio at the start, at conservativeness 1."""
@@ -28,15 +30,15 @@ IN_BATCH_TOKENS = 32
 """Cached tokens up to which, and common tokens from which, a request is deferred behind a similar one."""
 
 SchedulePolicy = Literal["fcfs", "lpm", "dfs-weight", "lof", "random"]
+"""Not modelled: priority, routing-key, hrrn, shortest-prefill-first."""
 EvictionPolicy = Literal["lru", "lfu", "fifo", "filo", "mru", "slru", "priority"]
+"""Choices of the server: lru, lfu, slru, priority, and tlru (not modelled); the others exist in its code."""
 
 
 class SglangParams(PolicyParams):
     """Scheduler options of SGLang."""
 
-    max_running_requests: int = Field(
-        default=2048, ge=1, description="Most requests that decode at once (the default is assumed)."
-    )
+    max_running_requests: int = Field(default=2048, ge=1, description="Most requests that decode at once.")
     chunked_prefill_size: int = Field(
         default=8192, ge=-1, description="Prompt tokens of one step; -1: prompts are not cut."
     )
@@ -70,6 +72,11 @@ class SglangParams(PolicyParams):
         default=False,
         description="Whether the clients set ignore_eos: every answer is taken to use all its tokens.",
     )
+
+    @classmethod
+    def why_not(cls, option: str, settings: Mapping[str, Any]) -> str | None:
+        """Return why one of SGLang's own options is refused (see `not_modelled`)."""
+        return why_not(option)
 
     @model_validator(mode="after")
     def _check(self) -> SglangParams:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from simserve.errors import ScenarioError
 from simserve.policy.base import PolicyParams
+from simserve.policy.vllm.not_modelled import why_not
 
 
 class VllmParams(PolicyParams):
@@ -56,6 +59,40 @@ class VllmParams(PolicyParams):
         lt=1,
         description="Share of the blocks that admissions leave free while somebody runs (0.33 only).",
     )
+    performance_mode: Literal["balanced", "interactivity", "throughput"] = Field(
+        default="balanced",
+        description="throughput doubles the default token budget and max_num_seqs (not in 0.15); "
+        "interactivity captures more CUDA graphs, which are not modelled one by one.",
+    )
+
+    @classmethod
+    def why_not(cls, option: str, settings: Mapping[str, Any]) -> str | None:
+        """Return why one of vLLM's own options is refused (see `not_modelled`)."""
+        return why_not(option, settings.get("version", cls.model_fields["version"].default))
+
+    def check_lengths(self, max_model_len: int) -> None:
+        """Refuse what vLLM refuses to start with (`SchedulerConfig.verify_max_model_len`)."""
+        budget, seqs = self.max_num_batched_tokens, self.max_num_seqs
+        if not self.enable_chunked_prefill and budget < max_model_len:
+            raise ScenarioError(
+                f"max_num_batched_tokens = {budget:,}, allowed without chunked prefill is max_model_len "
+                f"({max_model_len:,}) or more, for a prompt must fit in one step; lower max_model_len, "
+                "or set enable_chunked_prefill: true"
+            )
+        if budget < seqs:
+            raise ScenarioError(
+                f"max_num_seqs = {seqs:,}, allowed is at most max_num_batched_tokens ({budget:,})"
+            )
+        if self.max_num_active_seqs is not None and self.max_num_active_seqs > seqs:
+            active = self.max_num_active_seqs
+            raise ScenarioError(
+                f"max_num_active_seqs = {active:,}, allowed is at most max_num_seqs ({seqs:,})"
+            )
+        if self.long_prefill_token_threshold > max_model_len and self.version == "0.33":
+            raise ScenarioError(
+                f"long_prefill_token_threshold = {self.long_prefill_token_threshold:,}, allowed is at most "
+                f"max_model_len ({max_model_len:,})"
+            )
 
     @model_validator(mode="after")
     def _known_to_the_version(self) -> VllmParams:
@@ -75,6 +112,7 @@ _UNKNOWN = {
         "prefill_schedule_interval",
         "max_num_scheduled_tokens",
         "scheduler_reserve_full_isl",
+        "performance_mode",
     ),
 }
 """Options that a version does not know (seen in its configuration classes)."""

@@ -1,0 +1,166 @@
+"""Options of the engines: defaults as read in their code, and what is refused, by name and with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simserve.errors import ScenarioError
+from simserve.policy.presets import ENGINES, engine_preset
+from simserve.policy.sglang import SglangParams
+from simserve.policy.sglang.not_modelled import NOT_MODELLED as NOT_IN_SGLANG
+from simserve.policy.vllm import VllmParams
+from simserve.policy.vllm.not_modelled import NOT_MODELLED as NOT_IN_VLLM
+from simserve.scenario.build import Deployment, build
+from simserve.scenario.load import load_scenario
+
+GIB = 1 << 30
+LONGEST = 131_072
+
+
+def deployment(folder: Path, engine: str, pool: str = "") -> Deployment:
+    path = folder / "scenario.yaml"
+    path.write_text(
+        "name: options\nmodel: llama-3.1-8b\n"
+        f"engine: {{{engine}}}\n"
+        "workload: {trace: traces/chat.csv.gz, limit: 5}\n"
+        f"pools: [{{gpu: h100_sxm{pool}}}]\n"
+    )
+    return build(load_scenario(path))
+
+
+def settings(folder: Path, engine: str, pool: str = "") -> dict[str, object]:
+    return deployment(folder, engine, pool).pools[0].engine.options
+
+
+@pytest.mark.parametrize(
+    ("engine", "gib", "gpu", "tokens", "seqs"),
+    [
+        ("vllm-0.33", 180, "b200_sxm", 16384, 1024),
+        ("vllm-0.19", 180, "b200_sxm", 8192, 1024),  # the tier of 160 GiB came later
+        ("vllm-0.15", 180, "b200_sxm", 8192, 1024),
+        ("vllm-0.33", 80, "h100_sxm", 8192, 1024),
+        ("vllm-0.33", 80, "a100_sxm", 2048, 256),
+        ("vllm-0.33", 24, "rtx_4090", 2048, 256),
+    ],
+)
+def test_defaults_by_gpu(engine: str, gib: int, gpu: str, tokens: int, seqs: int) -> None:
+    """`EngineArgs.get_batch_defaults`, for the API server."""
+    found = engine_preset(engine).options(gib * GIB, gpu, {}, LONGEST)
+    assert (found["max_num_batched_tokens"], found["max_num_seqs"]) == (tokens, seqs)
+
+
+@pytest.mark.parametrize(
+    ("given", "tokens", "seqs"),
+    [
+        ({"performance_mode": "throughput"}, 16384, 2048),
+        ({"performance_mode": "throughput", "max_num_seqs": 7}, 16384, 7),
+        ({"max_num_batched_tokens": 512}, 512, 512),  # no more sequences than tokens
+        ({"enable_chunked_prefill": False}, LONGEST, 1024),
+        ({"enable_chunked_prefill": False, "max_num_batched_tokens": 2048}, 2048, 1024),
+    ],
+)
+def test_defaults_that_follow_from_other_settings(given: dict[str, object], tokens: int, seqs: int) -> None:
+    """`EngineArgs._set_default_max_num_seqs_and_batched_tokens_args`."""
+    found = engine_preset("vllm-0.33").options(80 * GIB, "h100_sxm", given, LONGEST)
+    assert (found["max_num_batched_tokens"], found["max_num_seqs"]) == (tokens, seqs)
+
+
+def test_few_short_sequences_lower_the_budget() -> None:
+    found = engine_preset("vllm-0.33").options(80 * GIB, "h100_sxm", {"max_num_seqs": 2}, 1000)
+    assert found["max_num_batched_tokens"] == 2000
+
+
+@pytest.mark.parametrize(
+    ("engine", "pool", "message"),
+    [
+        (
+            "preset: vllm-0.33, enable_chunked_prefill: false, max_num_batched_tokens: 2048",
+            "",
+            r"max_num_batched_tokens = 2,048, allowed without chunked prefill is max_model_len \(131,072\)",
+        ),
+        (
+            "preset: vllm-0.33, enable_chunked_prefill: false, max_num_batched_tokens: 2048",
+            ", max_model_len: 2049",
+            r"max_model_len \(2,049\) or more",
+        ),
+        (
+            "preset: vllm-0.33, max_num_batched_tokens: 512, max_num_seqs: 513",
+            "",
+            r"max_num_seqs = 513, allowed is at most max_num_batched_tokens \(512\)",
+        ),
+        (
+            "preset: vllm-0.33, max_num_seqs: 4, max_num_active_seqs: 5",
+            "",
+            r"max_num_active_seqs = 5, allowed is at most max_num_seqs \(4\)",
+        ),
+        (
+            "preset: vllm-0.33, long_prefill_token_threshold: 2049",
+            ", max_model_len: 2048",
+            r"long_prefill_token_threshold = 2,049, allowed is at most max_model_len \(2,048\)",
+        ),
+        ("preset: vllm-0.33, max_num_partial_prefills: 2", "", "that vLLM 0.33 does not have"),
+        ("preset: vllm-0.19, max_num_partial_prefills: 2", "", "Concurrent Partial Prefill is unsupported"),
+        ("preset: vllm-0.19, max_num_queued_reqs: 2", "", "that vLLM 0.19 does not have"),
+        ("preset: vllm-0.15, performance_mode: throughput", "", "vLLM 0.15 has no option performance_mode"),
+        ("preset: vllm-0.33, kv_offloading_size: 2", "", "kv_tiers"),
+        ("preset: vllm-0.33, kv_cache_dtype: fp8", "", "the pool's kv_dtype"),
+        ("preset: sglang-0.5.23, min_free_slots_delay: 2", "", "held back"),
+        ("preset: sglang-0.5.23, page_size: 2", "", "is called block_size"),
+    ],
+)
+def test_refused_with_the_line_of_the_setting(tmp_path: Path, engine: str, pool: str, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message) as error:
+        deployment(tmp_path, engine, pool)
+    assert "scenario.yaml:3" in str(error.value)
+
+
+def test_a_prompt_fits_in_a_step_where_chunks_are_off(tmp_path: Path) -> None:
+    own = settings(tmp_path, "preset: vllm-0.33, enable_chunked_prefill: false", ", max_model_len: 3000")
+    assert own["max_num_batched_tokens"] == 8192
+    exact = "preset: vllm-0.33, enable_chunked_prefill: false, max_num_batched_tokens: 2048"
+    deployment(tmp_path, exact, ", max_model_len: 2048").simulate()
+
+
+@pytest.mark.parametrize("option", sorted(NOT_IN_VLLM))
+def test_options_of_vllm_are_refused_by_name(option: str) -> None:
+    assert option not in VllmParams.model_fields
+    for version in ("0.15", "0.19", "0.33"):
+        reason = VllmParams.why_not(option, {"version": version})
+        assert reason is not None
+        assert f"vLLM {version}" in reason
+
+
+def test_no_option_is_both_modelled_and_not() -> None:
+    assert not SglangParams.model_fields.keys() & NOT_IN_SGLANG.keys()
+    assert SglangParams.why_not("enable_hierarchical_cache", {})
+    assert SglangParams.why_not("enable_hierarchical_cash", {}) is None
+
+
+def test_every_preset_names_its_source() -> None:
+    assert all(preset.source for preset in ENGINES.values())
+
+
+def documented() -> dict[str, str]:
+    """Option -> default, as the tables of docs/engines.md say."""
+    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
+    return {row[1].strip().strip("`"): row[2].strip() for row in rows}
+
+
+@pytest.mark.parametrize("params", [VllmParams, SglangParams])
+def test_the_page_has_every_option_with_its_default(params: type[VllmParams] | type[SglangParams]) -> None:
+    page = documented()
+    by_preset = {
+        "version",
+        "max_num_batched_tokens",
+        "max_num_seqs",
+        "async_scheduling",
+        "chunked_prefill_size",
+    }
+    for name, field in params.model_fields.items():
+        assert name in page, f"docs/engines.md lacks {name}"
+        if name not in by_preset:
+            words = str(field.default).lower()
+            assert page[name] in (words, words.removesuffix(".0"))
