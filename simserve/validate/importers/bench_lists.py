@@ -1,73 +1,126 @@
-"""vLLM's `bench serve --save-detailed` (one JSON) and SGLang's `bench_serving --output-details` (JSON lines).
+"""What vLLM's `bench serve` and SGLang's `bench_serving` have in common: statistics, and lists per request.
 
-Both store lists of equal length: input_lens, output_lens, ttfts (s), itls (s, a list each), errors; vLLM
-since January 2026 also start_times. Neither stores E2E or a success flag: E2E = TTFT + gaps, an error text
-means failed, and a TTFT of 0 was not measured.
+Lists of equal length: input_lens, output_lens, ttfts (s), itls (s, a list each), errors; recent vLLM also
+start_times (s, monotonic) and latencies (s). Neither stores a success flag: an error text, or nothing at all
+measured, means failed. Without latencies E2E = TTFT + gaps. A TTFT of 0 without gaps was not measured.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from simserve.errors import TraceError
-from simserve.validate.importers.outcome import Outcome
+from simserve.validate.importers.json_file import Record
+from simserve.validate.importers.load_test import Float64, LoadTest, Requests
+from simserve.validate.importers.sanity import checked
 
-_LISTS = ("input_lens", "output_lens", "ttfts", "itls")
-
-
-def read_bench_lists(path: Path) -> list[Outcome]:
-    """Return one outcome per run in the file; raises `TraceError` naming file, line and key."""
-    text = path.read_text(encoding="utf-8-sig")
-    try:
-        runs = [json.loads(text)]
-        places = [path.name]
-    except json.JSONDecodeError:
-        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-        runs = [_parsed(path, number, line) for number, line in lines]
-        places = [f"{path.name}:{number}" for number, _ in lines]
-    return [_outcome(place, run) for place, run in zip(places, runs, strict=True)]
+LISTS = ("input_lens", "output_lens", "ttfts", "itls")
+_RATES = {
+    "request_throughput": "requests_per_s",
+    "output_throughput": "output_tokens_per_s",
+    "total_token_throughput": "total_tokens_per_s",
+    "total_throughput": "total_tokens_per_s",
+}
 
 
-def _parsed(path: Path, number: int, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise TraceError(f"{path.name}:{number}: not JSON: {error.msg}") from error
+def is_bench(record: Record) -> bool:
+    """Return whether a record has the statistics, or the lists, of either tool."""
+    stated = "mean_ttft_ms" in record and "request_throughput" in record
+    return stated or all(isinstance(record.get(name), list) for name in ("ttfts", "itls"))
 
 
-def _outcome(place: str, run: Any) -> Outcome:
-    missing = [name for name in _LISTS if not isinstance(run, dict) or name not in run]
-    if missing:
-        raise TraceError(f"{place}: no {missing[0]!r}: a summary without details has no request to compare")
-    count = len(run["ttfts"])
-    errors = run.get("errors") or [""] * count
-    starts = run.get("start_times")
-    for name, values in (
-        *((name, run[name]) for name in _LISTS),
-        ("errors", errors),
-        ("start_times", starts),
-    ):
-        if values is not None and len(values) != count:
-            raise TraceError(f"{place}: {name} has {len(values)} entries, ttfts {count}")
-    failed = np.array([bool(error) for error in errors], bool)
-    ttft_s = np.array(run["ttfts"], np.float64)
-    kept = ~failed & (ttft_s > 0)
-    gaps_s = np.array([float(np.sum(one)) for one in run["itls"]])
-    start_s = None
-    if starts is not None and kept.any():
-        start_s = np.array(starts, np.float64)[kept]
-        start_s = start_s - start_s.min()
-    return Outcome(
-        place,
-        start_s,
-        np.array(run["input_lens"], np.int64)[kept],
-        np.array(run["output_lens"], np.int64)[kept],
-        ttft_s[kept],
-        (ttft_s + gaps_s)[kept],
-        failed=int(failed.sum()),
-        left_out=int((~failed & ~kept).sum()),
+def read_bench(record: Record, format: str, words: dict[str, str], notes: tuple[str, ...]) -> LoadTest:
+    """Return the load test of one record; `words` maps the tool's names of latencies to ours."""
+    requests, failed, odd = (None, 0, ()) if "ttfts" not in record else _requests(record)
+    completed = record.maybe("completed")
+    sent = record.maybe("num_prompts")
+    if requests is None:
+        failed = int(record.maybe("failed") or (sent - completed if sent and completed is not None else 0))
+        notes = (*notes, "statistics only: the tool's own percentiles, not recomputed")
+    elif completed is not None and completed != len(requests):
+        odd = (*odd, f"the file counts {completed:g} completed requests, its lists show {len(requests)}")
+    done = len(requests) if requests is not None else int(completed or 0)
+    return checked(
+        LoadTest(
+            source=record.place,
+            format=format,
+            requests=requests,
+            stated=_stated(record, words),
+            sent=int(sent) if sent is not None else done + failed,
+            failed=failed,
+            duration_s=record.maybe("duration"),
+            notes=(*notes, *odd),
+        )
     )
+
+
+def _stated(record: Record, words: dict[str, str]) -> dict[str, float]:
+    """Return the tool's statistics: `p99_ttft_ms` -> `ttft_ms.p99`."""
+    found: dict[str, float] = {}
+    for key, value in record.data.items():
+        statistic, _, word = key.partition("_")
+        if word in words and statistic != "std" and isinstance(value, int | float):
+            found[f"{words[word]}.{'p50' if statistic == 'median' else statistic}"] = float(value)
+    rates = {ours: record.maybe(theirs) for theirs, ours in _RATES.items()}
+    return found | {name: rate for name, rate in rates.items() if rate is not None}
+
+
+def _requests(record: Record) -> tuple[Requests, int, tuple[str, ...]]:
+    """Return the requests that succeeded, how many failed, and what was odd."""
+    lists = {name: record.list(name) for name in LISTS}
+    n = len(lists["ttfts"])
+    if not n:
+        record.fail("the lists are empty; a load test holds at least one request")
+    errors = record.get("errors") or [""] * n
+    starts, latencies = record.get("start_times"), record.get("latencies")
+    extra = {"errors": errors, "start_times": starts, "latencies": latencies}
+    for name, values in {**lists, **extra}.items():
+        if values is not None and len(values) != n:
+            record.fail(f"{name} has {len(values)} entries, ttfts {n}")
+    ttft_s = _numbers(record, "ttfts", lists["ttfts"])
+    gaps = [_numbers(record, f"itls[{i}]", one or []) for i, one in enumerate(lists["itls"])]
+    outputs = _numbers(record, "output_lens", lists["output_lens"])
+    seen = ttft_s > 0
+    nothing = ~seen & (outputs == 0) & np.array([not len(one) for one in gaps])
+    failed = np.array([bool(error) for error in errors]) | nothing
+    keep = np.flatnonzero(~failed)
+    order = keep
+    if starts is not None:
+        start_s = _numbers(record, "start_times", starts)
+        order = keep[np.argsort(start_s[keep], kind="stable")]
+    e2e_s = np.where(seen, ttft_s + np.array([one.sum() for one in gaps]), 0)
+    if latencies is not None:
+        e2e_s = _numbers(record, "latencies", latencies)
+    return (
+        Requests(
+            start_ns=None if starts is None else np.rint(1e9 * (start_s - start_s.min()))[order].astype(int),  # pyright: ignore[reportPossiblyUnbound]
+            prompt_tokens=_numbers(record, "input_lens", lists["input_lens"])[order].astype(np.int64),
+            output_tokens=outputs[order].astype(np.int64),
+            ttft_ms=_milliseconds(ttft_s, seen)[order],
+            e2e_ms=_milliseconds(e2e_s, e2e_s > 0)[order],
+            gaps_ms=1e3 * np.concatenate([gaps[i] for i in order.tolist()] or [np.empty(0)]),
+        ),
+        int(failed.sum()),
+        _odd(seen[order], outputs[order], [len(gaps[i]) for i in order.tolist()]),
+    )
+
+
+def _odd(seen: np.ndarray, outputs: Float64, gaps: list[int]) -> tuple[str, ...]:
+    lines = []
+    if missing := int((~seen).sum()):
+        lines.append(f"{missing} requests without a first token on file (0 in the list): missing, not 0 ms")
+    if fewer := int((np.array(gaps, np.int64)[seen] < outputs[seen] - 1).sum()):
+        lines.append(f"{fewer} requests have fewer gaps than tokens: chunks carried several tokens")
+    return tuple(lines)
+
+
+def _milliseconds(seconds: Float64, present: np.ndarray) -> Float64:
+    return np.where(present, 1e3 * seconds, np.nan)
+
+
+def _numbers(record: Record, name: str, values: list[Any]) -> Float64:
+    for i, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+            record.fail(f"{name}[{i}] is {value!r}; allowed is a finite number")
+    return np.array(values, np.float64)
