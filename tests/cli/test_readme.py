@@ -36,7 +36,7 @@ def test_the_variants_fit_the_demo(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", re.findall(r"`engine: (\{preset[^`]*\})`", README))
 def test_the_engine_options_exist(text: str) -> None:
     loaded = load_scenario("scenarios/demo.yaml", [f"engine={text}"])
-    assert resolve_engine(loaded, 0, 80 << 30).options["max_num_seqs"] == 256
+    assert resolve_engine(loaded, 0, 80 << 30, 131_072).options["max_num_seqs"] == 256
 
 
 def test_the_error_message_is_what_the_command_says(small: Path, simserve: Callable[..., Any]) -> None:
