@@ -73,9 +73,9 @@ class LoggedContent:
         """Return the logged prompt."""
         return self._prompts[request.id]
 
-    def output_segment(self, request: Request) -> int:
-        """Return the segment that the log gives the request's output."""
-        return OUTPUT_SEGMENT + request.id
+    def output_place(self, request: Request) -> tuple[int, int]:
+        """Return the start of the segment that the log gives the request's output."""
+        return OUTPUT_SEGMENT + request.id, 0
 
 
 class Replay:

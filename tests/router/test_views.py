@@ -12,7 +12,7 @@ from simserve.core import Request, Result, Trace
 from simserve.engine import ReplicaSpec, simulate
 from simserve.kv.content import TraceContent
 from simserve.policy.base import POLICIES
-from simserve.policy.sglang.content import BlockContent
+from simserve.policy.sglang.content import trace_content
 from simserve.router.base import ROUTERS, Target
 from simserve.scenario.router import offered
 from tests.engine.plain_latency import PlainLatency
@@ -59,7 +59,7 @@ def workload(seed: int, rows: int = 60, gap_ns: int = 1500) -> Trace:
 def replicas(trace: Trace, policy_name: str, latency: str = "uneven", count: int = 3) -> list[ReplicaSpec]:
     policy = POLICIES.get(policy_name.split(",")[0])
     shared = PlainLatency(*LATENCIES[latency])
-    content = (BlockContent if policy_name == "sglang" else TraceContent).of(trace, BLOCK)
+    content = (trace_content if policy_name == "sglang" else TraceContent.of)(trace, BLOCK)
     blocks = BLOCKS[policy_name]
     return [
         ReplicaSpec(

@@ -16,8 +16,8 @@ class Content(Protocol):
         """Return the prompt in canonical form; its runs add up to `request.prompt_tokens`."""
         ...
 
-    def output_segment(self, request: Request) -> int:
-        """Return the segment whose first tokens are the request's output."""
+    def output_place(self, request: Request) -> tuple[int, int]:
+        """Return the segment that holds the request's output, and the position of its first token there."""
         ...
 
 
@@ -28,9 +28,9 @@ class UniqueContent:
         """Return one run of a segment of the request's own."""
         return (Run(_own(request), 0, request.prompt_tokens),) if request.prompt_tokens else ()
 
-    def output_segment(self, request: Request) -> int:
-        """Return another segment of the request's own."""
-        return _own(request) - 1
+    def output_place(self, request: Request) -> tuple[int, int]:
+        """Return the start of another segment of the request's own."""
+        return _own(request) - 1, 0
 
 
 class BlockContent:
@@ -47,11 +47,6 @@ class BlockContent:
         self._offsets = trace.block_offsets
         self._block_tokens = trace.block_tokens
 
-    @classmethod
-    def of(cls, trace: Trace, block_size: int) -> BlockContent | None:
-        """Return the trace's content, or None if it has no block ids."""
-        return None if trace.block_ids is None else cls(trace)
-
     def prompt(self, request: Request) -> Runs:
         """Return one run per block of the trace's row, the last one cut to the prompt."""
         runs: list[Run] = []
@@ -65,9 +60,34 @@ class BlockContent:
             runs.append(Run(_own(request), 0, left))
         return tuple(runs)
 
-    def output_segment(self, request: Request) -> int:
-        """Return a segment of the request's own."""
-        return _own(request) - 1
+    def output_place(self, request: Request) -> tuple[int, int]:
+        """Return the start of a segment of the request's own."""
+        return _own(request) - 1, 0
+
+
+class SessionContent:
+    """Prompts as the turns of sessions: one growing text each, in which every answer follows its prompt."""
+
+    def __init__(self, trace: Trace) -> None:
+        """Raises TraceError if the trace has no sessions."""
+        if trace.session is None:
+            raise TraceError(f"{trace.origin.name}: no sessions, so the content of the prompts is unknown")
+        self._session = trace.session.tolist()
+
+    def prompt(self, request: Request) -> Runs:
+        """Return the beginning of the session's text."""
+        return (Run(self._session[request.id], 0, request.prompt_tokens),) if request.prompt_tokens else ()
+
+    def output_place(self, request: Request) -> tuple[int, int]:
+        """Return the place behind the prompt."""
+        return self._session[request.id], request.prompt_tokens
+
+
+def trace_content(trace: Trace, block_size: int) -> Content | None:
+    """Return what a trace tells of its prompts: by block ids, else by sessions, else nothing (None)."""
+    if trace.block_ids is not None:
+        return BlockContent(trace)
+    return None if trace.session is None else SessionContent(trace)
 
 
 def _own(request: Request) -> int:

@@ -12,7 +12,7 @@ from simserve.core import Batch, Request, Wait
 from simserve.errors import ScenarioError
 from simserve.kv.radix_pool import RadixPool
 from simserve.policy.base import POLICIES
-from simserve.policy.sglang.content import BlockContent, Content, UniqueContent
+from simserve.policy.sglang.content import Content, UniqueContent, trace_content
 from simserve.policy.sglang.decode import Decode
 from simserve.policy.sglang.params import SglangParams
 from simserve.policy.sglang.prefill import Prefill
@@ -27,7 +27,7 @@ class SglangPolicy:
     """Decides the steps of one SGLang replica."""
 
     Params = SglangParams
-    content_of = BlockContent.of
+    content_of = staticmethod(trace_content)
     """What a trace tells the policy of its prompts."""
 
     def __init__(
@@ -89,7 +89,7 @@ class SglangPolicy:
         """
         prompt = self._content.prompt(request)
         most_outputs = min(request.max_tokens, self._most_tokens - request.prompt_tokens)
-        self.state.enqueue(Sequence(request, prompt, self._content.output_segment(request), most_outputs))
+        self.state.enqueue(Sequence(request, prompt, self._content.output_place(request), most_outputs))
 
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         """Decide the next step; a result kept back is processed first if nothing can be done without it."""

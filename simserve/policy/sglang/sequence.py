@@ -18,7 +18,7 @@ class Sequence:
         "limit_at",
         "marked",
         "most_outputs",
-        "output_segment",
+        "output_place",
         "outputs",
         "prefix",
         "prompt",
@@ -29,10 +29,13 @@ class Sequence:
         "waiting",
     )
 
-    def __init__(self, request: Request, prompt: Runs, output_segment: int, most_outputs: int) -> None:
+    def __init__(
+        self, request: Request, prompt: Runs, output_place: tuple[int, int], most_outputs: int
+    ) -> None:
         self.request = request
         self.prompt = prompt
-        self.output_segment = output_segment
+        self.output_place = output_place
+        """Segment and position of its first output token."""
         self.most_outputs = most_outputs
         """Output tokens to reckon with: what the client allows, cut to what the replica can hold."""
         self.kv = Holding()
@@ -75,4 +78,4 @@ class Sequence:
 
     def runs(self) -> Runs:
         """Return prompt and known output."""
-        return canonical((*self.prompt, Run(self.output_segment, 0, self.outputs)))
+        return canonical((*self.prompt, Run(*self.output_place, self.outputs)))

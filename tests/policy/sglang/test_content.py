@@ -34,7 +34,7 @@ def test_a_block_is_a_segment_and_what_follows_the_last_is_the_requests_own():
     own = {
         second[1].segment,
         third[0].segment,
-        *(content.output_segment(Request(i, 0, 1, 1)) for i in range(3)),
+        *(content.output_place(Request(i, 0, 1, 1))[0] for i in range(3)),
     }
     assert len(own) == 5
     assert not own & {7, 8}
@@ -44,7 +44,7 @@ def test_unique_prompts_share_nothing():
     content = UniqueContent()
     requests = [Request(i, 0, 10, 1) for i in range(3)]
     segments = {run.segment for request in requests for run in content.prompt(request)}
-    assert len(segments | {content.output_segment(request) for request in requests}) == 6
+    assert len(segments | {content.output_place(request)[0] for request in requests}) == 6
 
 
 def test_a_trace_without_ids_is_refused():
