@@ -3,5 +3,6 @@
 from simserve.engine.cluster import Progress
 from simserve.engine.simulate import simulate
 from simserve.engine.spec import ReplicaSpec
+from simserve.engine.split_spec import LocalRule, SplitSpec, SwitchRule
 
-__all__ = ["Progress", "ReplicaSpec", "simulate"]
+__all__ = ["LocalRule", "Progress", "ReplicaSpec", "SplitSpec", "SwitchRule", "simulate"]

@@ -74,16 +74,25 @@ class Cluster:
         index = self._route(request, now_ns) if len(self.replicas) > 1 else 0
         recorder.replica[request.id] = index
         replica = self.replicas[index]
-        room = replica.spec.max_model_len - request.prompt_tokens
-        if room < 1 or request.prompt_tokens < 1:
-            recorder.refuse(request, _refusal(request, replica.spec), now_ns)
-            self._ended(request)
-            return
+        if not self._refused(request, replica.spec):
+            replica.enqueue(request, self._length(request, replica.spec))
+
+    def _refused(self, request: Request, spec: ReplicaSpec) -> bool:
+        """Refuse a request that a replica can never serve; return whether it was."""
+        if spec.max_model_len > request.prompt_tokens >= 1:
+            return False
+        self.recorder.refuse(request, _refusal(request, spec), self.env.now)
+        self._ended(request)
+        return True
+
+    def _length(self, request: Request, spec: ReplicaSpec) -> int:
+        """Return how long the answer will be; note it if a limit cuts it short."""
         length = self._output_tokens[request.id]
+        room = spec.max_model_len - request.prompt_tokens
         if length > room or length > request.max_tokens:
-            recorder.note(request, _cut(request, replica.spec))
+            self.recorder.note(request, _cut(request, spec))
             length = min(room, request.max_tokens)
-        replica.enqueue(request, length)
+        return length
 
     def first_token(self, request: Request) -> None:
         """A request's first token was shown."""

@@ -13,6 +13,8 @@ from simserve.engine.recorder import Recorder
 from simserve.engine.replica import Replica
 from simserve.engine.source import Source
 from simserve.engine.spec import ReplicaSpec
+from simserve.engine.split import SplitCluster
+from simserve.engine.split_spec import SplitSpec
 from simserve.errors import InvariantError
 from simserve.router.base import Router
 
@@ -30,19 +32,24 @@ def simulate(
     give_up_ns: int | None = None,
     fast_forward: bool = True,
     progress: Progress | None = None,
+    split: SplitSpec | None = None,
 ) -> Result:
     """Replay `trace` on `replicas` behind `router`.
 
     `closed_loop` is a number of clients that replaces the recorded times; clients give up on an answer that
     has not ended `give_up_ns` after it was asked for; without fast_forward every step
-    is an event of its own (same result, slower). Policies in `replicas` must be fresh. Raises InvariantError
-    if the run cannot go on, naming the requests.
+    is an event of its own (same result, slower). Policies in `replicas` must be fresh. With a `split`, which has
+    routers of its own, requests pass from prefill to decode replicas. Raises InvariantError if the run cannot
+    go on, naming the requests.
     """
     env = Clock()
     margin = len(trace) * _STEADY_MARGIN // 100
     steady_window = (margin, len(trace) - margin)
     recorder = Recorder(len(trace), steady_window)
-    cluster = Cluster(env, trace, replicas, router, recorder, fast_forward, progress)
+    if split is None:
+        cluster = Cluster(env, trace, replicas, router, recorder, fast_forward, progress)
+    else:
+        cluster = SplitCluster(env, trace, replicas, recorder, fast_forward, progress, split)
     Source(env, trace, cluster, closed_loop, give_up_ns)
     env.run()
     for replica in cluster.replicas:
@@ -56,8 +63,10 @@ def simulate(
     provenance_ns: dict[str, float] = {}
     for table in cluster.tables.values():
         table.collect(recorder.gaps, recorder.steady_gaps, provenance_ns)
+    columns = recorder.columns([spec.client_ns for spec in replicas])
+    split_result = cluster.result(columns) if isinstance(cluster, SplitCluster) else None
     return Result(
-        **recorder.columns([spec.client_ns for spec in replicas]),  # pyright: ignore[reportArgumentType]
+        **columns,  # pyright: ignore[reportArgumentType]
         prompt_tokens=trace.prompt_tokens,
         reasons=tuple(recorder.reasons),
         gaps=recorder.gaps.result(),
@@ -67,6 +76,7 @@ def simulate(
         pools=tuple(pools),
         provenance_ns=provenance_ns,
         end_ns=recorder.end_ns,
+        split=split_result,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from simserve.latency.base import StepLatency
 from simserve.policy.base import Policy
@@ -26,5 +27,7 @@ class ReplicaSpec:
     """Longest sequence (prompt and output) that the replica accepts; must fit in kv_blocks."""
     limit_reason: str
     """Why max_model_len is what it is, in words, for refused requests."""
+    role: Literal["mixed", "prefill", "decode"] = "mixed"
+    """Which half of a request it computes; mixed: all of it."""
     client_ns: int = 0
     """Time of a request outside the engine (API server, network, both ways): delays what the client sees."""

@@ -161,6 +161,10 @@ class PrefixCache:
         if blocks > blanks:
             self._reuse(blocks - blanks)
 
+    def give(self, blocks: int) -> None:
+        """Return `blocks` that hold no content."""
+        self._free_blanks(blocks)
+
     def release(self, request: Request, tokens: int) -> None:
         """Give back all blocks of a request whose first `tokens` tokens are computed or scheduled."""
         size = self.block_size

@@ -144,8 +144,14 @@ def results_agree(one: Result, other: Result, *, whole: bool = False) -> None:
     if whole:
         _demand(one.provenance_ns == other.provenance_ns, "provenance_ns differs")
     for name in (field.name for field in fields(Result)):
-        if name not in ("replicas", "gaps", "steady_gaps"):
+        if name not in ("replicas", "gaps", "steady_gaps", "split"):
             _same(getattr(one, name), getattr(other, name), name)
+    if one.split is not None and other.split is not None:
+        for field in fields(one.split.columns):
+            name = field.name
+            _same(getattr(one.split.columns, name), getattr(other.split.columns, name), f"split.{name}")
+        _same(one.split.links, other.split.links, "links")
+    _demand((one.split is None) == (other.split is None), "only one is split")
     for name in ("gaps", "steady_gaps"):
         for part in ("gap_ns", "count", "sum_ns"):
             _same(getattr(getattr(one, name), part), getattr(getattr(other, name), part), f"{name}.{part}")

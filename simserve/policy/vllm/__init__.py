@@ -2,5 +2,6 @@
 
 from simserve.policy.vllm.params import VllmParams
 from simserve.policy.vllm.scheduler import VllmPolicy
+from simserve.policy.vllm.split import VllmSplitPolicy
 
-__all__ = ["VllmParams", "VllmPolicy"]
+__all__ = ["VllmParams", "VllmPolicy", "VllmSplitPolicy"]

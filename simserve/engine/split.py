@@ -1,0 +1,270 @@
+"""A cluster whose replicas are split into prefill and decode: who gets which half, and what happens between.
+
+A request goes to a prefill replica as a prompt with one token to produce; then, or at the same time if the
+engine wants room there first, to a decode replica, as an ordinary arrival. What is between them is a
+`Handover`. Requests for which a rule says so stay whole.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from simserve.core import Chunk, LinkResult, Request, SplitResult, Trace
+from simserve.core.halves import DecodeRequest, KvMoved, PrefillRequest
+from simserve.engine.boundary import Clock
+from simserve.engine.cluster import Cluster, Progress
+from simserve.engine.decode_table import DecodeTable
+from simserve.engine.desk import Desk
+from simserve.engine.handover import Handover, Route
+from simserve.engine.links import LinkEnd, Links
+from simserve.engine.recorder import Recorder
+from simserve.engine.replica import Replica
+from simserve.engine.spec import ReplicaSpec
+from simserve.engine.split_replica import SplitPipelineReplica, SplitReplica
+from simserve.engine.split_spec import SplitSpec
+from simserve.engine.stages import StageRecorder
+from simserve.errors import InvariantError
+
+FAILED = "KV transfer failed"
+
+
+class _Passage:
+    """A split request from its arrival to the end of its hand-over."""
+
+    __slots__ = ("decode", "handover", "length", "prefill", "source", "target")
+
+    def __init__(self, request: Request, length: int, source: SplitReplica) -> None:
+        row, prompt, priority = request.id, request.prompt_tokens, request.priority
+        self.prefill = PrefillRequest(row, request.arrival_ns, prompt, 1, priority)
+        self.decode = DecodeRequest(row, request.arrival_ns, prompt, request.max_tokens, priority)
+        self.length = length
+        self.source = source
+        self.target: SplitReplica | None = None
+        self.handover: Handover
+
+
+class _PrefillSide:
+    """What prefill replicas report to."""
+
+    def __init__(self, cluster: SplitCluster, recorder: Recorder) -> None:
+        self.front = cluster.front
+        self.fast_forward = cluster.fast_forward
+        self.recorder = recorder
+        self._cluster = cluster
+
+    def first_token(self, request: Request) -> None:
+        self._cluster.prompt_sampled(request)
+
+    def complete(self, request: Request, output_tokens: int) -> None:
+        self._cluster.prompt_computed(request)
+
+
+class SplitCluster(Cluster):
+    """All replicas of a run with a prefill/decode split."""
+
+    def __init__(
+        self,
+        env: Clock,
+        trace: Trace,
+        specs: Sequence[ReplicaSpec],
+        recorder: Recorder,
+        fast_forward: bool,
+        progress: Progress | None,
+        split: SplitSpec,
+    ) -> None:
+        """Builds a replica per spec, which has the role that its spec says."""
+        self.split = split
+        self.stages = StageRecorder(len(trace))
+        self.links = Links(env)
+        self._ends: list[tuple[LinkEnd, LinkEnd]] = []
+        self._passages: dict[int, _Passage] = {}
+        self._local = 0
+        self._failed = 0
+        super().__init__(env, trace, specs, split.routers["decode"], recorder, fast_forward, progress)
+        self._tell_first_token = self._tell_ended = None
+        self.roles = [spec.role for spec in specs]
+        self._desks = {role: Desk(router, self._with(role)) for role, router in split.routers.items()}
+        self._longest = min((r.spec for r in self._with("decode")), key=lambda spec: spec.max_model_len)
+
+    # -- building --------------------------------------------------------------------------------------
+
+    def _build(self, spec: ReplicaSpec, rank: int) -> Replica:
+        table = self.tables.setdefault(id(spec.latency), DecodeTable(spec.latency))
+        make = SplitPipelineReplica if spec.latency.stages > 1 else SplitReplica
+        side = _PrefillSide(self, self.stages.prefill) if spec.role == "prefill" else self
+        replica = make(self.env, side, spec, rank, table)  # pyright: ignore[reportArgumentType]
+        replica.split = self
+        spec.policy.mover = self  # pyright: ignore[reportAttributeAccessIssue]
+        bytes_per_s = self.split.link_bytes_per_s.get(spec.pool, 0)
+        self._ends.append((LinkEnd("out", bytes_per_s), LinkEnd("in", bytes_per_s)))
+        return replica
+
+    def _make_views(self, refresh_ns: int) -> list:
+        return []  # every desk makes its own
+
+    def _with(self, role: str) -> list[Replica]:
+        return [r for r, mine in zip(self.replicas, self.roles, strict=True) if mine == role]
+
+    # -- arrivals --------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        """A request arrives: refuse it, keep it whole, or send its prompt to a prefill replica."""
+        now_ns = self.env.now
+        self.recorder.arrive(request, now_ns)
+        if self._refused(request, self._longest):
+            return
+        target = None
+        if self.split.target_first and not self._keeps_apart:
+            target = self._desks["decode"].choose(request, now_ns)
+        if self.split.local is not None and self._stays(request, target):
+            self._local += 1
+            whole = target or self._desks["mixed"].choose(request, now_ns)
+            self._send(request, whole, self._length(request, whole.spec))
+            return
+        if self.split.target_first and target is None:
+            target = self._desks["decode"].choose(request, now_ns)
+        source = self._desks["prefill"].choose(request, now_ns)
+        assert isinstance(source, SplitReplica)
+        passage = _Passage(request, self._length(request, self._longest), source)
+        passage.handover = Handover(
+            self.env, self.links, self.split, request.prompt_tokens, lambda: self._moved(passage)
+        )
+        self._passages[request.id] = passage
+        self.stages.prefill_replica[request.id] = source.rank
+        if not self.split.engine.room_first:
+            source.enqueue(passage.prefill, 1)
+        if target is not None:
+            self._send_half(passage, target)
+
+    @property
+    def _keeps_apart(self) -> bool:
+        """True if requests that are not split go to replicas of their own."""
+        return "mixed" in self._desks
+
+    def _stays(self, request: Request, target: Replica | None) -> bool:
+        """Return True if a rule keeps the request whole."""
+        rule, now_ns = self.split.local, self.env.now
+        assert rule is not None
+        holders = self._with("decode") if target is None else [target]
+        cached = max(replica.cached_tokens(request, now_ns) for replica in holders)
+        if request.prompt_tokens - cached <= rule.uncached_tokens:
+            return True
+        if rule.prefill_queue is None:
+            return False
+        prefill = self._with("prefill")
+        return sum(r.waiting_requests for r in prefill) >= rule.prefill_queue * len(prefill)
+
+    def _send(self, request: Request, replica: Replica, length: int) -> None:
+        self.recorder.replica[request.id] = replica.rank
+        replica.enqueue(request, length)
+
+    def _send_half(self, passage: _Passage, target: Replica) -> None:
+        """Send the decoding half; from now on its KV knows its way."""
+        assert isinstance(target, SplitReplica)
+        passage.target = target
+        source = passage.source
+        rates = self.split.reshard_bytes_per_s
+        passage.handover.route = Route(
+            (self._ends[source.rank][0], self._ends[target.rank][1]),
+            rates.get((source.spec.pool, target.spec.pool), 0),
+        )
+        self._send(passage.decode, target, passage.length)
+
+    # -- between the halves ----------------------------------------------------------------------------
+
+    def chunk(self, chunk: Chunk, start_ns: int, end_ns: int) -> None:
+        """A step computes a part of a prompt."""
+        if self.split.overlap != "request":
+            end = min(chunk.cached + chunk.tokens, chunk.request.prompt_tokens)
+            self._passages[chunk.request.id].handover.chunk(end, start_ns, end_ns)
+
+    def prompt_sampled(self, request: Request) -> None:
+        """The prefill side sampled its token."""
+        self._desks["prefill"].first_token(request, self.env.now)
+
+    def prompt_computed(self, request: Request) -> None:
+        """The prompt is computed, and its KV stays where it is."""
+        passage, now_ns = self._passages[request.id], self.env.now
+        self.stages.prefill_end_ns[request.id] = now_ns
+        self._desks["prefill"].ended(request, now_ns)
+        passage.handover.computed(lambda: self._expired(passage))
+        if passage.target is None:
+            self._send_half(passage, self._desks["decode"].choose(passage.decode, now_ns))
+
+    def room_for(self, request: Request, cached_tokens: int) -> None:
+        """The decoding side has room for a prompt (called by its policy)."""
+        passage = self._passages[request.id]
+        self.stages.room_ns[request.id] = self.env.now
+        seed = self.split.seed * 1_000_003 + request.id
+        rate = self.split.failure_rate
+        passage.handover.fails = rate > 0 and random.Random(seed).random() < rate
+        passage.handover.room(cached_tokens)
+        if self.split.engine.room_first:
+            passage.source.enqueue(passage.prefill, 1)
+
+    def lost(self, request: Request) -> None:
+        """A prefill replica gave up a prompt's KV (called by its policy)."""
+        self._passages[request.id].handover.give_up()
+
+    def _expired(self, passage: _Passage) -> None:
+        """Nobody came to read within the lease."""
+        passage.source.deliver(KvMoved(passage.prefill))
+
+    def _moved(self, passage: _Passage) -> None:
+        """The transfer is over, one way or the other."""
+        row, handover = passage.prefill.id, passage.handover
+        del self._passages[row]
+        ok = not (handover.lost or handover.fails)
+        self.stages.transfer_end_ns[row] = self.env.now
+        self.stages.transfer_bytes[row] = handover.moved_bytes
+        self.stages.transfer_ok[row] = int(ok)
+        if not handover.lost:
+            passage.source.deliver(KvMoved(passage.prefill))
+        assert passage.target is not None
+        self._failed += not ok
+        fatal = not ok and self.split.on_failure == "error"
+        passage.target.deliver(KvMoved(passage.decode, ok, fatal))
+        if fatal:
+            passage.target.forget(passage.decode)
+            self._fail(passage.decode)
+
+    def _fail(self, request: Request) -> None:
+        self.recorder.note(request, FAILED)
+        self.recorder.ended += 1
+        self.recorder.end_ns = max(self.recorder.end_ns, self.env.now)
+        self._ended(request)
+
+    # -- ends ------------------------------------------------------------------------------------------
+
+    def first_token(self, request: Request) -> None:
+        """A request's first token was shown."""
+        self._desk_of(request).first_token(request, self.env.now)
+
+    def give_up(self, request: Request) -> None:
+        """Clients that give up are not simulated with a split."""
+        raise InvariantError("clients that give up are not simulated with a prefill/decode split")
+
+    def _ended(self, request: Request, client_ns: int = 0) -> None:
+        if self.recorder.replica[request.id] >= 0:
+            self._desk_of(request).ended(request, self.env.now)
+        super()._ended(request, client_ns)
+
+    def _desk_of(self, request: Request) -> Desk:
+        return self._desks[self.roles[self.recorder.replica[request.id]]]
+
+    def result(self, columns: dict) -> SplitResult:
+        """Return what the split adds, and make the request `columns` true for both sides."""
+        return SplitResult(
+            columns=self.stages.columns(columns),
+            links=tuple(
+                LinkResult(r.spec.name, end.name, end.bytes_per_s, end.moved_bytes, end.busy_ns)
+                for r, ends in zip(self.replicas, self._ends, strict=True)
+                for end in ends
+                if end.bytes_per_s
+            ),
+            first_token=self.split.engine.first_token,
+            kept_local=self._local,
+            failed_transfers=self._failed,
+            role_changes=0,
+        )

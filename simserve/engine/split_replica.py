@@ -1,0 +1,67 @@
+"""A replica in a prefill/decode split: it hears of KV that moved, and tells of prompts that it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, cast
+
+from simpy.events import Event
+
+from simserve.core import Batch, Request, Wait
+from simserve.core.halves import KvMoved, PrefillRequest
+from simserve.engine.boundary import WakeUp
+from simserve.engine.pipeline import PipelineReplica
+from simserve.engine.replica import Replica
+
+if TYPE_CHECKING:
+    from simserve.engine.split import SplitCluster
+
+
+class SplitReplica(Replica):
+    """Serves whole requests and halves."""
+
+    split: SplitCluster
+    """Set by the cluster."""
+
+    def deliver(self, news: KvMoved) -> None:
+        """Give news to the scheduler as an arrival would come: when it may see it, cutting a run short."""
+        request = cast(Request, news)
+        if self.view is not None:
+            self.view.catch_up(self.env.now)
+        if self._idle is not None:
+            self.policy.add(request)
+            self._idle.fire(self.order)
+            self._idle = None
+            return
+        if self._lookahead is None or not self._lookahead.stepping:
+            self.policy.add(request)
+        else:
+            self._lookahead.hold(request, self._steps_begun())
+        if self._sleep is not None:
+            self._bring_forward(self._sleep)
+
+    def forget(self, request: Request) -> None:
+        """Strike off a request that failed while it waited for its KV."""
+        answer = self.books.answers.pop(request.id)
+        self.books.known_tokens -= request.prompt_tokens + answer.shown
+
+    def step_ns(self, batch: Batch) -> int:
+        """Return the duration of a step with prompt chunks, and tell what KV it makes."""
+        duration_ns = super().step_ns(batch)
+        start_ns = self.env.now
+        for chunk in batch.chunks:
+            if isinstance(chunk.request, PrefillRequest):
+                self.split.chunk(chunk, start_ns, start_ns + duration_ns)
+        return duration_ns
+
+    def wait(self, wait: Wait) -> Generator[Event, None, None]:
+        """Sleep until news, an arrival, or until the policy wants to look again."""
+        if wait.until_ns is None:
+            self._idle = WakeUp(self.env)
+            yield self._idle
+        else:
+            yield from super().wait(wait)
+
+
+class SplitPipelineReplica(SplitReplica, PipelineReplica):
+    """The same with pipeline stages."""
