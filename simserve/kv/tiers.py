@@ -1,148 +1,23 @@
 """KV tiers below HBM: host memory, SSD, a remote store. Which blocks they hold, and what a load costs.
 
 Blocks are named by content key, as in `PrefixCache`. Each tier is an LRU list; what one drops goes to the
-next. A load occupies the tier's read link, first come first served, so its end is known when it begins.
-Writes take no time: a block can be loaded from the moment HBM gives it up (a link too slow for what is
-written shows in the results). In outline as vLLM's offloading connector, LMCache and SGLang's HiCache, in
+next. HBM never waits for a write (blocks on their way down are taken to be staged), but a block is found
+below only once it is written. In outline as vLLM's offloading connector, LMCache and SGLang's HiCache, in
 detail as none of them.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from simserve.core import TierResult
-from simserve.units import NS_PER_S
+from simserve.kv.tier_store import PROMOTED, WRITTEN, Blocks, Store, Tier
 
 RecomputeNs = Callable[[int, int], int]
 """(tokens, cached tokens before them) -> ns of computing them as a prompt."""
-
-WRITTEN, PROMOTED = "written", "promoted"
-"""How a block comes into a tier: from above, or left there on its way up."""
-
-
-@dataclass(frozen=True)
-class TierSpec:
-    """One tier: all figures as seen by one replica."""
-
-    kind: str
-    capacity_blocks: int
-    block_bytes: int
-    """Bytes that move when one block is read or written."""
-    read_bytes_per_s: int
-    write_bytes_per_s: int
-    latency_ns: int
-    """From the request for a transfer to its first byte; transfers overlap it."""
-    shared_by: str = "replica"
-    own_link: bool = True
-    """False if all who share the store share its links too (drives), True if each has its own (PCIe, NIC)."""
-
-
-class Link:
-    """One direction of a tier's links."""
-
-    __slots__ = ("bytes_per_s", "free_ns", "moved_bytes")
-
-    def __init__(self, bytes_per_s: int) -> None:
-        self.bytes_per_s = bytes_per_s
-        self.free_ns = 0
-        """When the transfers accepted so far are over."""
-        self.moved_bytes = 0
-
-    def time_ns(self, size_bytes: int) -> int:
-        """Return how long `size_bytes` occupy the link, rounded up."""
-        return -(-size_bytes * NS_PER_S // self.bytes_per_s)
-
-    def end_ns(self, size_bytes: int, now_ns: int) -> int:
-        """Return when a transfer that is asked for now would be over."""
-        return max(now_ns, self.free_ns) + self.time_ns(size_bytes)
-
-
-class Store:
-    """The blocks of one tier, least recently used first; replicas may share it."""
-
-    def __init__(self, spec: TierSpec) -> None:
-        """An empty store; its links are used only by tiers that share them."""
-        self.spec = spec
-        self.held: OrderedDict[int, None] = OrderedDict()
-        self.reads = Link(spec.read_bytes_per_s)
-        self.writes = Link(spec.write_bytes_per_s)
-
-
-class _Tier:
-    """A store as one replica uses it: its links and its counts."""
-
-    def __init__(self, store: Store) -> None:
-        spec = store.spec
-        self.store = store
-        self.spec = spec
-        self.reads = Link(spec.read_bytes_per_s) if spec.own_link else store.reads
-        self.writes = Link(spec.write_bytes_per_s) if spec.own_link else store.writes
-        self.counts: Counter[str] = Counter()
-
-    def load_end_ns(self, blocks: int, now_ns: int) -> int:
-        return self.reads.end_ns(blocks * self.spec.block_bytes, now_ns) + self.spec.latency_ns
-
-    def read(self, blocks: int, now_ns: int) -> int:
-        """Begin to read `blocks`; return when they are there."""
-        size_bytes = blocks * self.spec.block_bytes
-        end_ns = self.load_end_ns(blocks, now_ns)
-        self.reads.free_ns = end_ns - self.spec.latency_ns
-        self.reads.moved_bytes += size_bytes
-        self.counts["read"] += blocks
-        return end_ns
-
-    def hold(self, keys: Sequence[int], how: str) -> list[int]:
-        """Hold blocks one after the other, new ones counted as `how`; return what had to go, in order."""
-        held, capacity = self.store.held, self.spec.capacity_blocks
-        fresh = dict.fromkeys(keys)
-        gone: list[int] = []
-        if len(fresh) == len(keys) and held.keys().isdisjoint(fresh):
-            held.update(fresh)
-            new = len(keys)
-            gone = [held.popitem(last=False)[0] for _ in range(len(held) - capacity)]
-        else:
-            new = 0
-            for key in keys:
-                if key in held:
-                    held.move_to_end(key)
-                    continue
-                held[key] = None
-                new += 1
-                if len(held) > capacity:
-                    gone.append(held.popitem(last=False)[0])
-        self.counts[how] += new
-        self.counts["evicted"] += len(gone)
-        if how == WRITTEN:
-            self.writes.moved_bytes += new * self.spec.block_bytes
-        return gone
-
-    def give_up(self, key: int) -> None:
-        """Let a block go up."""
-        del self.store.held[key]
-        self.counts["moved up"] += 1
-
-    def result(self, block_size: int) -> TierResult:
-        counts, size = self.counts, self.spec.block_bytes
-        return TierResult(
-            kind=self.spec.kind,
-            shared_by=self.spec.shared_by,
-            capacity_blocks=self.spec.capacity_blocks,
-            block_bytes=size,
-            used_blocks=len(self.store.held),
-            hit_tokens=counts["read"] * block_size,
-            refused_tokens=counts["refused"] * block_size,
-            read_bytes=counts["read"] * size,
-            written_bytes=counts[WRITTEN] * size,
-            promoted_blocks=counts[PROMOTED],
-            evicted_blocks=counts["evicted"],
-            moved_up_blocks=counts["moved up"],
-            read_link_ns=self.reads.time_ns(self.reads.moved_bytes),
-            write_link_ns=self.writes.time_ns(self.writes.moved_bytes),
-        )
+_NEVER = 1 << 62
 
 
 class Plan(NamedTuple):
@@ -178,15 +53,17 @@ class TierCache:
         becomes full. Inclusive: a loaded block stays where it was, and the tiers above get a copy; else it
         moves.
         """
-        self._tiers = [_Tier(store) for store in stores if store.spec.capacity_blocks]
+        self._tiers = [Tier(store) for store in stores if store.spec.capacity_blocks]
         self._block_size = block_size
         self._recompute_ns = recompute_ns
         self._through = write_through
         self._inclusive = inclusive
         self._min_hit_tokens = min_hit_tokens
-        shared = any(tier.spec.shared_by != "replica" for tier in self._tiers)
-        self.evictions_seen_by_others = shared and not write_through
-        """True if the order in which replicas drop blocks matters to each other."""
+        self.drops_are_written = not write_through
+        """True if it matters when HBM drops a block: its write begins then."""
+        self._now_ns = 0
+        self._filled: dict[int, None] = {}
+        """Blocks that become full in the step in progress, to be written when it is over."""
 
     @property
     def empty(self) -> bool:
@@ -199,21 +76,28 @@ class TierCache:
 
     # -- what HBM tells ----------------------------------------------------------------------------------
 
+    def at(self, now_ns: int) -> None:
+        """A step is over, and what follows happens now: begin to write the blocks that it filled."""
+        self._now_ns = now_ns
+        if self._filled:
+            filled, self._filled = self._filled, {}
+            self._hold(0, dict.fromkeys(filled, now_ns))
+
     def dropped(self, keys: Sequence[int]) -> None:
         """HBM no longer holds these blocks, the last dropped last."""
         if self._through:
             return
         if self._inclusive or all(tier.store.held.keys().isdisjoint(keys) for tier in self._tiers[1:]):
-            self._hold(0, keys)
+            self._hold(0, dict.fromkeys(keys, self._now_ns))
             return
         for key in keys:
             self._give_up(key, self._tiers[1:])
-            self._hold(0, (key,))
+            self._hold(0, {key: self._now_ns})
 
     def filled(self, keys: Sequence[int]) -> None:
-        """These blocks became full in HBM."""
+        """These blocks become full in HBM in the step in progress."""
         if self._through:
-            self._hold(0, keys[::-1])
+            self._filled.update(dict.fromkeys(reversed(keys)))
 
     def used(self, keys: Sequence[int]) -> None:
         """An admitted request hit these blocks in HBM: their copies here are as good as used."""
@@ -228,7 +112,7 @@ class TierCache:
         `keys` are its blocks after these. Loads as much as saves most time: prompt time saved, less the load
         with all that its links have accepted before. Changes nothing.
         """
-        places = self._find(keys)
+        places = self._find(keys, now_ns)
         size = self._block_size
         if not places or len(places) * size < self._min_hit_tokens:
             return Plan(keys[: len(places)], places, 0)
@@ -248,7 +132,7 @@ class TierCache:
         end_ns = max(self._tiers[level].read(blocks, now_ns) for level, blocks in Counter(places).items())
         if self._inclusive:
             self._touch(keys)
-            self._promote(keys, places)
+            self._promote(keys, places, end_ns)
         else:
             for key in keys:
                 self._give_up(key, self._tiers)
@@ -262,13 +146,13 @@ class TierCache:
 
     # -- parts -------------------------------------------------------------------------------------------
 
-    def _find(self, keys: Sequence[int]) -> list[int]:
-        """Return the first tier that holds each block, up to the first that none holds."""
+    def _find(self, keys: Sequence[int], now_ns: int) -> list[int]:
+        """Return the first tier where each block can be read now, up to the first block that is nowhere."""
         places: list[int] = []
         holders = [(level, tier.store.held) for level, tier in enumerate(self._tiers)]
         for key in keys:
             for level, held in holders:
-                if key in held:
+                if held.get(key, _NEVER) <= now_ns:
                     places.append(level)
                     break
             else:
@@ -278,12 +162,12 @@ class TierCache:
     def _load_end_ns(self, places: Sequence[int], now_ns: int) -> int:
         return max(self._tiers[level].load_end_ns(n, now_ns) for level, n in Counter(places).items())
 
-    def _hold(self, level: int, keys: Sequence[int], how: str = WRITTEN) -> None:
+    def _hold(self, level: int, blocks: Blocks, how: str = WRITTEN) -> None:
         """Put blocks in a tier; what it drops goes to the next."""
         for tier in self._tiers[level:]:
-            if not keys:
+            if not blocks:
                 return
-            keys = tier.hold(keys, how)
+            blocks = tier.hold(blocks, how, self._now_ns)
             how = WRITTEN
 
     def _touch(self, keys: Sequence[int]) -> None:
@@ -294,13 +178,13 @@ class TierCache:
                 if key in held:
                     held.move_to_end(key)
 
-    def _promote(self, keys: Sequence[int], places: Sequence[int]) -> None:
-        """Copy loaded blocks to the tiers above the one that had them."""
+    def _promote(self, keys: Sequence[int], places: Sequence[int], end_ns: int) -> None:
+        """Copy loaded blocks to the tiers above the one that had them; they are there at `end_ns`."""
         for level in range(max(places) - 1, -1, -1):
             lower = [key for key, place in zip(keys, places, strict=True) if place > level]
-            self._hold(level, lower[::-1], PROMOTED)
+            self._hold(level, dict.fromkeys(reversed(lower), end_ns), PROMOTED)
 
-    def _give_up(self, key: int, tiers: Sequence[_Tier]) -> None:
+    def _give_up(self, key: int, tiers: Sequence[Tier]) -> None:
         """Take a block out of tiers that have it: it is in HBM or on its way to the first tier."""
         for tier in tiers:
             if key in tier.store.held:

@@ -28,7 +28,7 @@ class TierUse:
     read_link: float | None
     """Share of the run in which the links were busy with reads, of all replicas that share them."""
     write_link: float | None
-    """The same for writes; above 1 the link could not have kept up with what was written."""
+    """The same for writes; above 1 the link did not keep up with what was written."""
 
 
 def tier_uses(result: Result) -> list[TierUse]:
@@ -44,7 +44,7 @@ def tier_warnings(uses: list[TierUse]) -> list[str]:
     """Return a warning for each link that was asked for more writes than it can do."""
     return [
         f"KV tier {use.kind} of {use.replica}: writing all that was evicted takes {use.write_link:.2f} times "
-        "as long as the run; writes are taken to be instant, so its hits are too many"
+        "as long as the run; many blocks are found too late, or dropped before they are written"
         for use in uses
         if use.write_link is not None and use.write_link > 1
     ]

@@ -8,7 +8,8 @@ from inspect import signature
 
 from simserve.core import Chunk, Request
 from simserve.errors import ScenarioError
-from simserve.kv.tiers import RecomputeNs, Store, TierCache, TierSpec
+from simserve.kv.tier_store import Store, TierSpec
+from simserve.kv.tiers import RecomputeNs, TierCache
 from simserve.latency import TableLatency
 from simserve.scenario.engine import ResolvedEngine
 from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
@@ -91,8 +92,8 @@ def tier_assumptions(tiers: Sequence[KvTierSpec]) -> tuple[str, ...]:
     """Return what was taken for granted about the tiers, in words."""
     return tuple(
         f"KV tier {tier.kind}: {tier.links} x {tier.read_gb_s:g} GB/s to HBM, {tier.links} x "
-        f"{tier.write_gb_s:g} GB/s from it, {tier.latency_us:g} us to the first byte; a loaded block is read "
-        "first come, first served, written blocks can be read at once"
+        f"{tier.write_gb_s:g} GB/s from it, {tier.latency_us:g} us to the first byte; reads and writes are "
+        "served first come, first served, and HBM does not wait for a write"
         for tier in tiers
     )
 

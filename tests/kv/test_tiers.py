@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from simserve.kv.tiers import Store, TierCache, TierSpec
+from simserve.kv.tier_store import Store, TierSpec
+from simserve.kv.tiers import TierCache
 
 BLOCK = 4
 
 
+LONG_AGO = -1_000_000
+"""What is dropped then is written by 0."""
+
+
 def cache(
-    *capacities: int, block_ns: int = 10, latency_ns: int = 5, token_ns: int = 100, **options
+    *capacities: int,
+    block_ns: int = 10,
+    write_ns: int = 1,
+    latency_ns: int = 5,
+    token_ns: int = 100,
+    **options,
 ) -> TierCache:
     """Tiers of these capacities whose links move a block in `block_ns`; a prompt token takes `token_ns`."""
-    speed = 1_000_000_000 // block_ns
-    stores = [Store(TierSpec("cpu", blocks, 1, speed, speed, latency_ns)) for blocks in capacities]
+    read, write = 1_000_000_000 // block_ns, 1_000_000_000 // write_ns
+    stores = [Store(TierSpec("cpu", blocks, 1, read, write, latency_ns)) for blocks in capacities]
     made = TierCache(
         stores, block_size=BLOCK, recompute_ns=lambda tokens, cached: token_ns * tokens, **options
     )
     made.stores = stores  # type: ignore[attr-defined]
+    made.at(LONG_AGO)
     return made
 
 
@@ -73,6 +84,8 @@ def test_exclusive_tiers_hold_a_block_once() -> None:
 def test_written_through_when_full_and_not_when_dropped() -> None:
     tiers = cache(4, write_through=True)
     tiers.filled([1, 2])
+    assert held(tiers) == [[]]  # they are full when the step is over
+    tiers.at(LONG_AGO)
     tiers.dropped([7])
     assert held(tiers) == [[2, 1]]  # the beginning of a chain is dropped last
     tiers.used([2])
@@ -103,6 +116,7 @@ def test_loads_only_what_pays_off() -> None:
         Store(TierSpec("ssd", 9, 1, speed // 500, speed // 500, 5)),
     ]
     tiers = TierCache(stores, block_size=BLOCK, recompute_ns=lambda tokens, cached: 100 * tokens)
+    tiers.at(LONG_AGO)
     tiers.dropped([2, 1])  # 1 above, 2 below
     plan = tiers.plan([1, 2], known=20, hits=0, now_ns=0)
     assert (list(plan.places), plan.blocks) == ([0, 1], 1)
@@ -143,3 +157,63 @@ def test_a_tier_without_room_is_no_tier() -> None:
     tiers = cache(0, 2)
     tiers.dropped([1, 2, 3])
     assert held(tiers) == [[], [2, 3]]
+
+
+# -- writes ------------------------------------------------------------------------------------------------
+
+
+def found(tiers: TierCache, keys: list[int], now_ns: int) -> int:
+    """How many of these blocks can be read now."""
+    return len(tiers.plan(keys, known=len(keys) * BLOCK + 1, hits=0, now_ns=now_ns).keys)
+
+
+def test_a_block_is_found_once_it_is_written() -> None:
+    """Three blocks of 10 ns are written one after the other from 100 on, each 5 ns late: 115, 125, 135."""
+    tiers = cache(9, write_ns=10)
+    tiers.at(100)
+    tiers.dropped([1, 2, 3])
+    assert [found(tiers, [1, 2, 3], now_ns) for now_ns in (114, 115, 124, 125, 134, 135)] == [
+        0,
+        1,
+        1,
+        2,
+        2,
+        3,
+    ]
+    assert tiers.results()[0].write_link_ns == 30
+
+
+def test_writes_share_a_link_first_come_first_served() -> None:
+    """Blocks dropped at 100 and 105 leave the link at 110 and 120; one dropped at 500 at 510."""
+    tiers = cache(9, write_ns=10, latency_ns=0)
+    for now_ns, key in ((100, 1), (105, 2), (500, 3)):
+        tiers.at(now_ns)
+        tiers.dropped([key])
+    ready = {key: next(t for t in range(600) if found(tiers, [key], t)) for key in (1, 2, 3)}
+    assert ready == {1: 110, 2: 120, 3: 510}
+
+
+def test_written_through_begins_when_the_step_is_over() -> None:
+    tiers = cache(9, write_ns=10, latency_ns=0, write_through=True)
+    tiers.at(0)
+    tiers.filled([1])
+    assert not found(tiers, [1], 10**9)
+    tiers.at(1000)
+    assert [found(tiers, [1], now_ns) for now_ns in (1009, 1010)] == [0, 1]
+
+
+def test_what_is_not_written_yet_cannot_be_written_further() -> None:
+    """The first of two blocks goes on to the second tier, which has it 10 ns after the first tier had."""
+    tiers = cache(1, 9, write_ns=10, latency_ns=0)
+    tiers.at(0)
+    tiers.dropped([1, 2])  # 1 is written by 10, 2 by 20; 1 then leaves and is written again by 20
+    assert [found(tiers, [1], now_ns) for now_ns in (19, 20)] == [0, 1]
+
+
+def test_a_promoted_copy_is_there_when_the_load_is_over() -> None:
+    """Loaded from the second tier by 15; the first tier has it from then on, and is the one that reads it."""
+    tiers = cache(3, 9, latency_ns=5)
+    tiers.dropped([1, 2, 3, 4])  # 1 is below
+    tiers.load(tiers.plan([1], known=9, hits=0, now_ns=0), 0)
+    assert list(tiers.plan([1], known=9, hits=0, now_ns=14).places) == [1]
+    assert list(tiers.plan([1], known=9, hits=0, now_ns=15).places) == [0]

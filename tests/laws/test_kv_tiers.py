@@ -124,6 +124,17 @@ def test_a_load_saves_prompt_time_or_is_refused(
     assert (found.hit_tokens, found.refused_tokens) == (cached - 4, refused)
 
 
+@pytest.mark.parametrize(("write_ns", "cached"), [(1, 52), (1500, 52), (1600, 4), (10_000, 4)])
+def test_a_slow_write_is_a_miss(write_ns: int, cached: int) -> None:
+    """The second prompt drops 13 blocks at 20,000, ends of the chain first, so the one needed next is last.
+
+    It is there after 13 writes and 7 ns: in time for the return at 40,000 if a write takes up to 1,537 ns.
+    """
+    slow = tier(50, write_ns=write_ns)
+    world = TieredWorld(tiers=(slow,), latency=(1000, 10, 0, 0), params=WHOLE_PROMPTS)
+    assert world.run(THERE_AND_BACK)[0].cached_tokens.tolist() == [0, 0, cached]
+
+
 def test_others_are_admitted_while_one_loads() -> None:
     """A short prompt behind a load of 127 ns runs at once, and the loaded one after that step."""
     rows = [(0, FIRST, 1), (20_000, OTHER, 1), (RETURN_NS, FIRST, 1), (RETURN_NS, [50], 1)]

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from simserve.core import Result, Trace
 from simserve.engine import ReplicaSpec, simulate
-from simserve.kv.tiers import Store, TierCache, TierSpec
+from simserve.kv.tier_store import Store, TierSpec
+from simserve.kv.tiers import TierCache
 from simserve.policy.vllm import VllmParams, VllmPolicy
 from simserve.router.base import ROUTERS
 from tests.engine.plain_latency import PlainLatency
@@ -24,13 +25,14 @@ def tier(
     *,
     kind: str = "cpu",
     block_ns: int = 10,
+    write_ns: int = 1,
     latency_ns: int = 7,
     shared_by: str = "replica",
     own_link: bool = True,
 ) -> TierSpec:
-    """A tier whose links move a block in `block_ns`."""
-    speed = BLOCK_BYTES * 1_000_000_000 // block_ns
-    return TierSpec(kind, capacity_blocks, BLOCK_BYTES, speed, speed, latency_ns, shared_by, own_link)
+    """A tier whose links bring a block up in `block_ns` and down in `write_ns`."""
+    read, write = (BLOCK_BYTES * 1_000_000_000 // ns for ns in (block_ns, write_ns))
+    return TierSpec(kind, capacity_blocks, BLOCK_BYTES, read, write, latency_ns, shared_by, own_link)
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ def tiered_worlds(draw: st.DrawFn) -> TieredWorld:
                 tier,
                 st.sampled_from([1, 3, 10, 100]),
                 block_ns=st.sampled_from([1, 10, 40, 1000]),
+                write_ns=st.sampled_from([1, 100, 1000, 5000]),
                 latency_ns=st.sampled_from([0, 7, 500, 3000]),
                 shared_by=shared_by,
                 own_link=st.booleans(),

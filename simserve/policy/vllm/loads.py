@@ -55,7 +55,8 @@ class Loads:
         return self._landed[0] if self._landed else None
 
     def land(self, now_ns: int) -> None:
-        """Let loads that are over by now enter the prefix cache."""
+        """Let loads that are over by now enter the prefix cache; call before each decision."""
+        self.tiers.at(now_ns)
         while self._flights and self._flights[0][0] <= now_ns:
             _, _, request, blocks = heapq.heappop(self._flights)
             self._pool.fill(request, blocks)
@@ -110,13 +111,12 @@ class Loads:
         """Return for how many steps of a run nothing happens here that would tell a step from the next.
 
         A queue whose head is kept out by the blocks of its whole prompt stays as it is. One kept out by a
-        chunk (or by its length, chunking being off) might begin to load as links become free. And what HBM
-        drops must reach a store at its own step if other replicas use that store. `needed` blocks are those
-        of the first step, taken already.
+        chunk (or by its length, chunking being off) might begin to load as links become free. And the write
+        of what HBM drops begins at its own step. `needed` blocks are those of the first step, taken already.
         """
         if self._queue and not whole_prompts:
             return 1
-        if self.tiers.evictions_seen_by_others:
+        if self.tiers.drops_are_written:
             return max(1, group.steps_within(self._pool.blanks + needed))
         return FOREVER
 
