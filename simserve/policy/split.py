@@ -27,7 +27,7 @@ Overlap = Literal["request", "chunk", "layer"]
 
 @dataclass(frozen=True)
 class SplitEngine:
-    """The halves of one engine: two policies with a `mover`, whose `add` also takes news of KV (`KvMoved`)."""
+    """The halves of one engine: policies with a `mover`, whose `add` also takes news of KV (`KvMoved`)."""
 
     prefill: type
     decode: type

@@ -19,6 +19,7 @@ from simserve.scenario.pool import BuiltPool, build_pool
 from simserve.scenario.resolved import resolved_yaml
 from simserve.scenario.router import build_router, check_router, router_assumptions
 from simserve.scenario.spec import Scenario
+from simserve.scenario.split import build_split, check_roles, check_split, is_split
 from simserve.scenario.workload import build_trace
 
 
@@ -46,6 +47,7 @@ class Deployment:
             closed_loop=closed_loop.concurrency if closed_loop else None,
             fast_forward=scenario.fast_forward,
             progress=progress,
+            split=build_split(self.loaded, self.pools, self.trace) if is_split(self.loaded) else None,
         )
 
     def replicas(self) -> list[ReplicaSpec]:
@@ -89,11 +91,14 @@ def build(source: LoadedScenario | Scenario, trace: Trace | None = None) -> Depl
     """
     it = source if isinstance(source, LoadedScenario) else loaded(source)
     check_router(it)
+    check_roles(it)
     trace = trace or build_trace(it)
     model = _model(it)
     profiles = ProfileStore([it.file(name, ("profiles", i)) for i, name in enumerate(it.scenario.profiles)])
     compiled: dict[Any, Any] = {}
     pools = tuple(build_pool(it, i, model, profiles, compiled) for i in range(len(it.scenario.pools)))
+    if is_split(it):
+        check_split(it, pools)
     return Deployment(it, trace, model, pools, profiles)
 
 

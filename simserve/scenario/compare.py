@@ -15,6 +15,10 @@ from simserve.scenario.document import SHORT_FORMS, Document, KeyPath
 FIXED = ("name", "seed", "compare", "base_name")
 """Keys that a variant may not change: a comparison has one title and one seed."""
 
+SPLIT_ROLES = ("prefill", "decode")
+OF_A_SPLIT = ("transfer", "decode_router", "role_switch")
+"""Keys that mean something only beside pools with these roles."""
+
 Plain = dict[str, Any]
 
 
@@ -75,6 +79,10 @@ def _variant(document: Document, name: str) -> Document:
     base = {key: value for key, value in document.data.items() if key not in ("compare", "base_name")}
     data = merged(base, change)
     data["name"] = f"{base['name']}: {name}"
+    if not any(pool.get("role") in SPLIT_ROLES for pool in data.get("pools") or [] if isinstance(pool, dict)):
+        for key in OF_A_SPLIT:  # a variant without a split has nothing to move
+            if key not in change:
+                data.pop(key, None)
     result = Document(document.source, data, variant=name)
     for path in _paths(data):
         own = (*at, *path)

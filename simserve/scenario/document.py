@@ -20,7 +20,7 @@ from simserve.errors import ScenarioError
 KeyPath = tuple[str | int, ...]
 """Keys and indices from the top of the file to a value."""
 
-SHORT_FORMS = {"engine": "preset", "router": "kind"}
+SHORT_FORMS = {"engine": "preset", "router": "kind", "decode_router": "kind"}
 """Keys that accept a bare name; the key that the name then stands for."""
 
 MAX_VALUES = 200_000

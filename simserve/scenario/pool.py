@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any, NamedTuple
 
 from simserve.core import PoolFacts, Trace
@@ -22,12 +24,14 @@ from simserve.model.params import flops_per_token
 from simserve.model.spec import MoeFfn
 from simserve.model.weights import check_parallelism, weight_bytes_per_gpu
 from simserve.scenario.engine import ResolvedEngine, check_lengths, resolve_engine
+from simserve.scenario.halves import policy_of
 from simserve.scenario.kv_tier_spec import KvTierSpec
 from simserve.scenario.kv_tiers import check_tiers, tier_assumptions, tier_caches
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.spec import PoolSpec
 
 DEFAULT_EXPERT_LOAD: ExpertLoad = "uniform"
+_OF_THE_HALVES = ("reserved_decode_tokens", "decode_cache")
 
 
 class Limit(NamedTuple):
@@ -53,6 +57,8 @@ class BuiltPool:
     """What was taken for granted about this pool, in words."""
     kv_tiers: tuple[KvTierSpec, ...] = ()
     """KV tiers below HBM, with every figure filled in."""
+    half_options: Mapping[str, Any] = field(default_factory=dict)
+    """What the scenario's `transfer` says to the policies of a split, as far as they ask for it by name."""
 
     @property
     def kv_blocks(self) -> int:
@@ -105,7 +111,10 @@ class BuiltPool:
 
     def _replica(self, name: str, options: dict[str, Any]) -> ReplicaSpec:
         engine = self.engine
-        policy = engine.policy(
+        make = policy_of(engine, self.spec.role)
+        wanted = signature(make).parameters
+        options = options | {name: value for name, value in self.half_options.items() if name in wanted}
+        policy = make(
             engine.params,
             kv_blocks=self.kv_blocks,
             block_size=engine.block_size,
@@ -123,6 +132,7 @@ class BuiltPool:
             block_size=engine.block_size,
             max_model_len=self.limit.tokens,
             limit_reason=self.limit.reason,
+            role=self.spec.role,
             client_ns=round(1000 * engine.overhead.client_us),
         )
 
@@ -157,7 +167,9 @@ def build_pool(
     facts = _facts(model, gpu, parallel, spec)
     tiers = tuple(tier.filled_in(parallel.gpus, gpu.pcie_bytes_per_s) for tier in spec.kv_tiers or ())
     assumptions = _assumptions(engine, latency) + tier_assumptions(tiers)
-    return BuiltPool(spec, model, gpu, engine, ledger, limit, latency, facts, assumptions, tiers)
+    transfer = loaded.scenario.transfer
+    half = {} if transfer is None else {name: getattr(transfer, name) for name in _OF_THE_HALVES}
+    return BuiltPool(spec, model, gpu, engine, ledger, limit, latency, facts, assumptions, tiers, half)
 
 
 def _check_supported(spec: PoolSpec) -> None:

@@ -13,6 +13,7 @@ from simserve.router.base import ROUTERS, Router, RouterParams
 from simserve.scenario.engine import component
 from simserve.scenario.explain import explain
 from simserve.scenario.load import LoadedScenario
+from simserve.scenario.spec import RouterSpec
 
 LEAST_BLOCK_TOKENS = 16
 """Routers look at prompts in blocks of the engine's size, but of no less: vLLM's block, and fine enough.
@@ -23,13 +24,36 @@ Where the trace's own blocks are larger they are taken: it says nothing of what 
 
 def check_router(it: LoadedScenario) -> None:
     """Raise `ScenarioError` if there is no such router or its settings are wrong."""
-    _router_and_params(it)
+    _router_and_params(it, it.scenario.router, "router")
+    if it.scenario.decode_router is not None:
+        _router_and_params(it, it.scenario.decode_router, "decode_router")
 
 
-def build_router(it: LoadedScenario, trace: Trace, engine_block_size: int) -> Router:
-    """Return a fresh router; what its constructor asks for by name is taken from the trace."""
-    router, params = _router_and_params(it)
+def build_router(it: LoadedScenario, trace: Trace, engine_block_size: int, role: str = "mixed") -> Router:
+    """Return a fresh router; what its constructor asks for by name is taken from the trace.
+
+    `role` is that of the replicas among which it chooses.
+    """
+    spec = router_of(it, role)
+    key = "decode_router" if spec is it.scenario.decode_router else "router"
+    router, params = _router_and_params(it, spec, key)
     return router(params, seed=it.scenario.seed, **offered(router, trace, engine_block_size))
+
+
+def router_of(it: LoadedScenario, role: str) -> RouterSpec:
+    """Return the router of replicas with that role.
+
+    Decode replicas behind Dynamo's router: no credit for what they have cached, prompts do not count as load.
+    """
+    router = it.scenario.router
+    if role != "decode":
+        return router
+    if it.scenario.decode_router is not None:
+        return it.scenario.decode_router
+    if router.kind != "dynamo_kv":
+        return router
+    own = {"overlap_score_credit": 0.0, "prefill_load_scale": 0.0}
+    return RouterSpec.model_validate({**router.as_mapping(), **own})
 
 
 def offered(router: type, trace: Trace, engine_block_size: int) -> dict[str, Any]:
@@ -51,11 +75,10 @@ def router_assumptions(it: LoadedScenario, trace: Trace, engine_block_size: int)
     return tuple(f"router {kind}: {line}" for line in lines)
 
 
-def _router_and_params(it: LoadedScenario) -> tuple[type, RouterParams]:
-    spec = it.scenario.router
-    with it.blame("router"):
+def _router_and_params(it: LoadedScenario, spec: RouterSpec, key: str) -> tuple[type, RouterParams]:
+    with it.blame(key):
         router = component(ROUTERS, spec.kind, ("Params", "choose"))
     try:
         return router, router.Params.model_validate(spec.options, strict=True)
     except ValidationError as error:
-        raise explain(error, it.document, router.Params, ("router",), also_allowed=["kind"]) from error
+        raise explain(error, it.document, router.Params, (key,), also_allowed=["kind"]) from error

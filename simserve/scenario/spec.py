@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from simserve.latency.kernels.experts import ExpertLoad
 from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
+from simserve.scenario.split_spec import RoleSwitchSpec, TransferSpec
 from simserve.workload.synthetic import SyntheticSpec
 
 Degree = Annotated[int, Field(ge=1, le=4096)]
@@ -143,7 +144,11 @@ class PoolSpec(_Part):
     name: str = Field(
         "all", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="Name of the pool in the report."
     )
-    role: Literal["mixed"] = Field("mixed", description="mixed: every replica computes prompts and answers.")
+    role: Literal["mixed", "prefill", "decode"] = Field(
+        "mixed",
+        description="mixed: every replica computes prompts and answers; prefill and decode: one half each, "
+        "KV moving from one to the other as `transfer` says.",
+    )
     gpu: str = Field(description="A GPU's name, such as h100_sxm (see `simserve gpus`).")
     replicas: Degree = 1
     tp: Degree = Field(1, description="Tensor parallelism: GPUs that share every matrix.")
@@ -213,6 +218,17 @@ class Scenario(_Part):
         default=RouterSpec.model_validate({}),
         description="Router's name, or a mapping of it and its settings.",
     )
+    decode_router: RouterSpec | None = Field(
+        None,
+        description="Router of the decode replicas of a split; default: as router (for dynamo_kv without "
+        "credit for caches and without prompt load, as Dynamo does).",
+    )
+    transfer: TransferSpec | None = Field(
+        None, description="How KV gets from prefill to decode replicas, if pools have these roles."
+    )
+    role_switch: RoleSwitchSpec | None = Field(
+        None, description="Let replicas of a split change sides as queues grow and shrink; default: never."
+    )
     slo: SloSpec | None = Field(None, description="Latency targets that a good request meets.")
     seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed of everything random.")
     profiles: tuple[str, ...] = Field((), strict=False, description="Extra folders of kernel profiles.")
@@ -245,6 +261,8 @@ class Scenario(_Part):
         plain = self.model_dump(mode="json", exclude_none=True, exclude={"compare", "base_name"})
         plain["engine"] = self.engine.as_mapping()
         plain["router"] = self.router.as_mapping()
+        if self.decode_router is not None:
+            plain["decode_router"] = self.decode_router.as_mapping()
         for pool, spec in zip(plain["pools"], self.pools, strict=True):
             pool["engine"] = spec.engine.as_mapping()
         if self.compare:

@@ -36,7 +36,8 @@ CASES = [
     ("gpu: h100_sxm", "gpu: h100_sxm\n    tp: 3", 13, ["pools[0].tp", "tp = 3", "32 attention heads"]),
     ("gpu: h100_sxm", "gpu: h100_sxm\n    weights_dtype: fp9", 13, ["fp9", "did you mean 'fp8'"]),
     ("gpu: h100_sxm", "gpu: h100_sxm\n    max_model_len: 200000", 13, ["200,000", "131,072"]),
-    ("gpu: h100_sxm", "gpu: h100_sxm\n    role: decode", 13, ["role", "'decode'", "'mixed'"]),
+    ("gpu: h100_sxm", "gpu: h100_sxm\n    role: decode", 13, ["role = decode", "no pool", "prefill"]),
+    ("gpu: h100_sxm", "gpu: h100_sxm\n    role: both", 13, ["role", "'both'", "'mixed'"]),
     ("gpu: h100_sxm", "gpu: h100_sxm\n    engine: {watermark: 2}", 13, ["pools[0].engine.watermark", "2"]),
     ("gpu: h100_sxm", "replicas: 2", 11, ["pools[0].gpu", "required"]),
     ("ttft_ms: 500", "ttft_ms: .nan", 13, ["slo.ttft_ms", "nan", "finite"]),
@@ -53,7 +54,9 @@ CASES = [
     ("seed: 3", "seed: [3", 15, ["not valid YAML"]),
     ("seed: 3", "seed: 3\n7: x", 15, ["7"]),
     ("seed: 3", "seed: 2026-01-01", 14, ["seed", "2026-01-01"]),
-    ("seed: 3", "transfer: {links: 4}", 14, ["transfer", "unknown key"]),
+    ("seed: 3", "transfer: {links: 4}", 14, ["transfer", "prefill and decode pools"]),
+    ("seed: 3", "transfer: {lnks: 4}", 14, ["transfer.lnks", "did you mean 'links'"]),
+    ("seed: 3", "transfer: {link: rdma_4g}", 14, ["transfer.link", "'rdma_4g'", "'rdma_400g'"]),
     ("seed: 3", "profiles: [no/such/folder]", 14, ["profiles[0]", "no/such/folder"]),
 ]
 

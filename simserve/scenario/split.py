@@ -1,0 +1,157 @@
+"""A scenario's prefill/decode split, built: which engine's halves, links of every pool, routers, rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from simserve.core import Trace
+from simserve.engine import LocalRule, SplitSpec
+from simserve.errors import ScenarioError
+from simserve.model.kv_transfer import kv_transfer_size, same_split
+from simserve.policy.split import Overlap, SplitEngine
+from simserve.scenario.halves import split_engine
+from simserve.scenario.load import LoadedScenario
+from simserve.scenario.pool import BuiltPool
+from simserve.scenario.router import build_router
+from simserve.scenario.split_spec import (
+    FEW_LINKS,
+    MOST_CARDS,
+    NVLINK_EFFICIENCY,
+    PCIE_EFFICIENCY,
+    RDMA_EFFICIENCY,
+    RDMA_GB_PER_S,
+    TransferSpec,
+)
+from simserve.units import GB, ms_to_ns, seconds_to_ns
+
+ROLES = ("prefill", "decode")
+
+
+def is_split(it: LoadedScenario) -> bool:
+    """Return True if the scenario's pools are split into prefill and decode."""
+    return any(pool.role in ROLES for pool in it.scenario.pools)
+
+
+def check_roles(it: LoadedScenario) -> None:
+    """Refuse one half of a split without the other, and what means nothing without a split."""
+    roles = [pool.role for pool in it.scenario.pools]
+    for role, other in (ROLES, ROLES[::-1]):
+        if role in roles and other not in roles:
+            with it.blame("pools", roles.index(role)):
+                raise ScenarioError(f"role = {role}, but no pool has the role {other}: a split needs both")
+    if not is_split(it):
+        for name in ("transfer", "decode_router", "role_switch"):
+            if getattr(it.scenario, name) is not None:
+                with it.blame(name):
+                    raise ScenarioError(f"{name} means nothing without prefill and decode pools")
+
+
+def check_split(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
+    """Refuse halves that cannot work together; raises `ScenarioError` with place and value."""
+    first = pools[0]
+    for index, pool in enumerate(pools):
+        with it.blame("pools", index):
+            halves = split_engine(pool.engine)
+            if halves is not split_engine(first.engine):
+                raise ScenarioError(f"{pool.engine.label} cannot take KV from {first.engine.label}")
+            if pool.spec.kv_dtype != first.spec.kv_dtype:
+                raise ScenarioError(
+                    f"kv_dtype = {pool.spec.kv_dtype}, but pool {first.spec.name} keeps "
+                    f"{first.spec.kv_dtype}: KV moves as it is"
+                )
+            if pool.spec.role == "decode" and pool.spec.pp > 1:
+                raise ScenarioError(f"pp = {pool.spec.pp}, allowed is 1: decode pools have no pipeline yet")
+            if pool.spec.role == "decode" and pool.spec.kv_tiers:
+                raise ScenarioError("kv_tiers are not simulated on decode pools yet")
+            if pool.spec.role == "prefill" and pool.spec.pp > 1 and _overlap(it, halves) != "request":
+                raise ScenarioError(f"pp = {pool.spec.pp} with transfer.overlap other than request")
+    _check_rules(it, split_engine(first.engine))
+
+
+def _check_rules(it: LoadedScenario, halves: SplitEngine) -> None:
+    transfer, roles = transfer_of(it), [pool.role for pool in it.scenario.pools]
+    with it.blame("transfer"):
+        if transfer.local is None and "mixed" in roles:
+            raise ScenarioError("a mixed pool beside a split gets what transfer.local keeps; say which")
+        if transfer.local is not None and "mixed" not in roles and not halves.computes_prompts:
+            raise ScenarioError("local = ...: SGLang's decode replicas compute no prompts; add a mixed pool")
+        if _on_failure(transfer, halves) == "recompute" and not halves.computes_prompts:
+            raise ScenarioError("on_failure = recompute: SGLang's decode replicas compute no prompts")
+
+
+def transfer_of(it: LoadedScenario) -> TransferSpec:
+    """Return what the scenario says of transfers, or the defaults."""
+    return it.scenario.transfer or TransferSpec.model_validate({})
+
+
+def build_split(it: LoadedScenario, pools: Sequence[BuiltPool], trace: Trace) -> SplitSpec:
+    """Return the split with fresh routers."""
+    transfer, halves = transfer_of(it), split_engine(pools[0].engine)
+    local = transfer.local
+    handshake_ms = halves.handshake_ms if transfer.handshake_ms is None else transfer.handshake_ms
+    lease_s = transfer.lease_s or halves.lease_s
+    by_role = {role: [pool for pool in pools if pool.spec.role == role] for role in (*ROLES, "mixed")}
+    return SplitSpec(
+        engine=halves,
+        routers={
+            role: build_router(it, trace, some[0].engine.block_size, role)
+            for role, some in by_role.items()
+            if some
+        },
+        size=kv_transfer_size(pools[0].model, pools[0].spec.kv_dtype),
+        overlap=_overlap(it, halves),
+        handshake_ns=ms_to_ns(handshake_ms),
+        link_bytes_per_s={pool.spec.name: link_bytes_per_s(transfer, pool) for pool in pools},
+        reshard_bytes_per_s={
+            (one.spec.name, other.spec.name): reshard_bytes_per_s(transfer, one, other)
+            for one in by_role["prefill"]
+            for other in by_role["decode"]
+        },
+        lease_ns=None if lease_s is None else seconds_to_ns(lease_s),
+        failure_rate=transfer.failure_rate,
+        on_failure=_on_failure(transfer, halves),
+        seed=it.scenario.seed,
+        local=None if local is None else LocalRule(local.uncached_tokens, local.prefill_queue),
+    )
+
+
+def link_bytes_per_s(transfer: TransferSpec, pool: BuiltPool) -> int:
+    """Return what all links of one replica achieve together, each way."""
+    gpus = pool.facts.gpus_per_replica
+    rdma = transfer.link in RDMA_GB_PER_S
+    links = transfer.links or (min(gpus, MOST_CARDS) if rdma else gpus)
+    if rdma:
+        line = RDMA_GB_PER_S[transfer.link] * GB
+        efficiency = RDMA_EFFICIENCY["few" if links <= FEW_LINKS else "many"]
+    elif transfer.link == "pcie":
+        line, efficiency = pool.gpu.pcie_bytes_per_s, PCIE_EFFICIENCY
+    else:
+        line, efficiency = pool.gpu.nvlink_bytes_per_s, NVLINK_EFFICIENCY
+        if not line and transfer.gb_s is None:
+            raise ScenarioError(f"link = nvlink: {pool.gpu.title} has none; give gb_s, or another link")
+    if transfer.gb_s is not None:
+        line = transfer.gb_s * GB
+    return max(1, round(links * line * (transfer.efficiency or efficiency)))
+
+
+def reshard_bytes_per_s(transfer: TransferSpec, one: BuiltPool, other: BuiltPool) -> int:
+    """Return how fast KV is cut or joined between two pools; 0 if their ranks hold the same heads.
+
+    Without a figure: the ranks of the smaller side read and write all of it once more in their memory
+    [assumption].
+    """
+    if same_split(one.model, one.spec.tp, other.spec.tp):
+        return 0
+    if transfer.reshard_gb_s is not None:
+        return round(transfer.reshard_gb_s * GB)
+    smaller = min((one, other), key=lambda pool: pool.spec.tp * pool.gpu.hbm_bytes_per_s)
+    return round(smaller.spec.tp * smaller.gpu.hbm_bytes_per_s / 2)
+
+
+def _overlap(it: LoadedScenario, halves: SplitEngine) -> Overlap:
+    return transfer_of(it).overlap or halves.overlap
+
+
+def _on_failure(transfer: TransferSpec, halves: SplitEngine) -> Literal["recompute", "error"]:
+    return transfer.on_failure or ("recompute" if halves.computes_prompts else "error")
