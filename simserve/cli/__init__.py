@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from simserve.cli import calibrate, report, run, schema
+from simserve.cli import calibrate, compare, report, run, schema
 from simserve.errors import UserError
 
 EXIT_CODES = (
@@ -122,6 +122,7 @@ def main(
 
 
 app.command("run")(run.run)
+app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("schema")(schema.schema)
 app.command("calibrate")(calibrate.calibrate)

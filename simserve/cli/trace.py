@@ -86,7 +86,9 @@ def show(
 
 @app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="Trace file to read.")],
+    source: Annotated[
+        str, typer.Argument(metavar="IN", help="Trace file, or a result of a load generator, to read.")
+    ],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="File to write; .gz compresses.")],
     from_format: Annotated[
         str, typer.Option("--from", help="Format of IN; auto looks at its content.")
@@ -100,12 +102,15 @@ def convert(
 ) -> None:
     """Convert a trace to another format; what that format cannot hold is refused, or named with --lossy.
 
-    Example: simserve trace convert traces/chat.csv.gz chat.parquet
+    IN may be what vllm bench serve, SGLang's bench_serving, AIPerf, guidellm or inference-perf measured.
+
+    Examples:  simserve trace convert traces/chat.csv.gz chat.parquet  |
+    simserve trace convert bench.json chat.csv.gz
     """
-    from simserve.workload import load_trace
+    from simserve.cli.trace_source import any_trace
 
     _refuse_existing(target, force)
-    _write(load_trace(source, from_format, **_options(option)), target, to_format, lossy, force)
+    _write(any_trace(source, from_format, _options(option)), target, to_format, lossy, force)
 
 
 @app.command()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from simserve.errors import ScenarioError
-from simserve.metrics.changes import changes
+from simserve.metrics.changes import Change, changes
 from simserve.metrics.folder import COMPARISON, VARIANTS
-from simserve.metrics.measures import MEASURES, figures_of, value_at
+from simserve.metrics.measures import MEASURES, Measure, figures_of, value_at
 from simserve.metrics.paired import paired
 from simserve.metrics.store import StoredRun, canonical_json, read_results
 
@@ -44,23 +48,28 @@ def read_comparison(folder: Path) -> StoredComparison | None:
     return StoredComparison(_read_runs(Path(folder), table["base"], table["variants"]), table)
 
 
-def compare(runs: dict[str, StoredRun]) -> dict[str, Any]:
+def compare(runs: dict[str, StoredRun], measures: Sequence[Measure] = MEASURES) -> dict[str, Any]:
     """Return the comparison of stored runs; the first is the base."""
     base, *variants = runs
     figures = {name: figures_of(run.summary, run.manifest) for name, run in runs.items()}
-    rows = [{**measure._asdict(), **_row(figures, base, measure.key)} for measure in MEASURES]
+    rows = [{**measure._asdict(), **_row(figures, base, measure.key)} for measure in measures]
     return {
         "schema": SCHEMA,
         "base": base,
         "variants": variants,
         "changes": {
-            name: [asdict(change) for change in changes(runs[base].manifest, runs[name].manifest)]
-            for name in variants
+            name: [asdict(change) for change in _changes(runs[base], runs[name])] for name in variants
         },
         "measures": [row for row in rows if any(row["values"].values())],
         "paired": {name: _paired(runs[base], runs[name]) for name in variants},
         "verdicts": {name: _verdict(run.summary) for name, run in runs.items()},
     }
+
+
+def requests_sha256(prompt_tokens: np.ndarray, output_tokens: np.ndarray) -> str:
+    """Return a hash of what is asked for, in order: runs with equal hashes can be compared by request."""
+    columns = (prompt_tokens, output_tokens)
+    return sha256(b"".join(column.astype("<i8").tobytes() for column in columns)).hexdigest()
 
 
 def same_requests(one: StoredRun, other: StoredRun) -> bool:
@@ -72,6 +81,11 @@ def same_requests(one: StoredRun, other: StoredRun) -> bool:
 def _read_runs(folder: Path, base: str, variants: list[str]) -> dict[str, StoredRun]:
     runs = {base: read_results(folder)}
     return runs | {name: read_results(folder / VARIANTS / name) for name in variants}
+
+
+def _changes(base: StoredRun, variant: StoredRun) -> list[Change]:
+    """Return the settings that differ; of a measured run none is known."""
+    return [] if base.measured or variant.measured else changes(base.manifest, variant.manifest)
 
 
 def _row(figures: dict[str, dict[str, Any]], base: str, key: str) -> dict[str, Any]:

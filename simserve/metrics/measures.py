@@ -52,6 +52,24 @@ MEASURES = (
     Measure("cost_per_million_output_tokens", "cost per million output tokens", "number", "lower"),
 )
 
+_STATISTICS = {"mean": "mean", "p50": "median", "p90": "p90", "p99": "p99"}
+_LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": "E2E"}
+
+AGAINST_MEASURED = (
+    *(
+        Measure(f"whole.{key}.{statistic}", f"{words}, {name}", "ms")
+        for key, words in _LATENCIES.items()
+        for statistic, name in _STATISTICS.items()
+    ),
+    *(measure._replace(better="") for measure in MEASURES if measure.key.startswith("counts.")),
+    *(
+        measure._replace(better="")
+        for measure in MEASURES
+        if measure.key.endswith("_per_s") and "slo" not in measure.key
+    ),
+)
+"""What a client can see: the measures of a simulation beside a load test (nearer is better)."""
+
 _FROM_MANIFEST = ("kv_bytes_per_token", "kv_bytes_per_token_per_gpu", "decode_flop_per_kv_byte")
 
 
@@ -59,8 +77,8 @@ def figures_of(summary: dict[str, Any], manifest: dict[str, Any]) -> dict[str, A
     """Return the summary of a run with `deployment`: totals over its pools; None where pools disagree."""
     pools, built = summary["pools"], manifest.get("pools") or []
     deployment: dict[str, Any] = {
-        "gpus": sum(pool["gpus"] for pool in pools),
-        "recomputed_tokens": sum(pool["recomputed_tokens"] for pool in pools),
+        "gpus": sum(pool["gpus"] for pool in pools) if pools else None,
+        "recomputed_tokens": sum(pool["recomputed_tokens"] for pool in pools) if pools else None,
         "kv_tokens": sum(_kv_tokens(pool) for pool in built) if built else None,
     }
     deployment |= {name: _common(pools, name) for name in ("busy", "mfu", "tokens_per_step")}

@@ -31,21 +31,31 @@ class StoredRun:
     summary: dict[str, Any]
     manifest: dict[str, Any]
     scenario_yaml: str
+    held: Mapping[str, pa.Table] | None = None
+    """Tables of a run that was measured, and so has no folder."""
 
     @cached_property
     def requests(self) -> pa.Table:
         """One row per request."""
-        return pq.read_table(self.folder / "requests.parquet")
+        return self._table("requests")
 
     @cached_property
     def timeline(self) -> pa.Table:
         """State of the replicas over time."""
-        return pq.read_table(self.folder / "timeline.parquet")
+        return self._table("timeline")
 
     @cached_property
     def gaps(self) -> pa.Table:
         """Histogram of inter-token latencies."""
-        return pq.read_table(self.folder / "gaps.parquet")
+        return self._table("gaps")
+
+    @property
+    def measured(self) -> dict[str, Any] | None:
+        """Where a measured run comes from; None for a simulated one."""
+        return self.manifest.get("measured")
+
+    def _table(self, name: str) -> pa.Table:
+        return pq.read_table(self.folder / f"{name}.parquet") if self.held is None else self.held[name]
 
 
 def write_results(

@@ -160,7 +160,7 @@ def prompt_sources(runs: dict[str, StoredRun]) -> Figure:
     names = list(runs)[::-1]
     counts = [runs[name].summary["counts"] for name in names]
     whole = np.array([max(found["prompt_tokens"], 1) for found in counts], dtype=np.float64)
-    hit = np.array([found["cached_tokens"] for found in counts], dtype=np.float64)
+    hit = np.array([found.get("cached_tokens", 0) for found in counts], dtype=np.float64)
     if not hit.any():
         return {"data": [], "layout": {}}
     bars = [("found in the prefix cache", "$decode", hit), ("computed", "$prefill", whole - hit)]

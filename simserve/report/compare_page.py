@@ -11,6 +11,7 @@ from simserve.report.compare_words import (
     comparison_headline,
     difference_words,
     in_unit_words,
+    measured_headline,
     signed,
 )
 from simserve.report.facts import complete
@@ -31,26 +32,30 @@ NOISE = 0.001
 Row = dict[str, Any]
 
 
-def comparison_page(found: StoredComparison) -> str:
-    """Return the page of a comparison."""
+def comparison_page(found: StoredComparison, command: str = "") -> str:
+    """Return the page of a comparison; `command` made it, if it is not that of one folder."""
     table = found.table
-    base = found.runs[table["base"]]
     names = list(found.runs)
-    runs = [run_context(run, at=f"run{i}-") for i, run in enumerate(found.runs.values())]
+    simulated = {name: run for name, run in found.runs.items() if not run.measured}
+    base = next(iter((simulated or found.runs).values()))
+    runs = {name: run_context(run, at=f"run{i}-") for i, (name, run) in enumerate(simulated.items())}
     charts = _charts(found)
-    for i, run in enumerate(found.runs.values()):
+    for i, run in enumerate(simulated.values()):
         charts |= run_charts(run, at=f"run{i}-")
     differing = [row for row in table["measures"] if len(set(row["values"].values())) > 1]
     return render(
         "compare.html.j2",
         charts,
-        title=complete(base.manifest)["scenario_name"] or found.runs[table["base"]].folder.name,
-        headline=comparison_headline(table),
+        title=complete(base.manifest)["scenario_name"] or base.folder.name,
+        headline=measured_headline(table) if len(simulated) < len(names) else comparison_headline(table),
         bad=any(not verdict["completed"] for verdict in table["verdicts"].values()),
+        command=command,
         table=table,
         looks=looks(names),
-        runs=list(zip(names, runs, strict=True)),
-        rows=[_cells(table, row) for row in differing],
+        runs=list(runs.items()),
+        measured={name: run.measured for name, run in found.runs.items() if run.measured},
+        without_requests={n for n, run in found.runs.items() if run.measured and not run.requests.num_rows},
+        rows=[comparison_cells(table, row) for row in differing],
         equal=[_equal(table, row) for row in table["measures"] if row not in differing],
         changes={name: [change_words(c) for c in changes] for name, changes in table["changes"].items()},
         warnings=_warnings(found),
@@ -66,14 +71,14 @@ def comparison_page(found: StoredComparison) -> str:
 def _charts(found: StoredComparison) -> dict[str, Figure]:
     slo = found.runs[found.table["base"]].summary["whole"]["slo"]
     figures = overlays(found.runs, slo["limits"] if slo else {})
-    figures["prompt-sources"] = prompt_sources(found.runs)
+    figures["prompt-sources"] = prompt_sources({n: run for n, run in found.runs.items() if not run.measured})
     if len(found.runs) >= FRONTIER_FROM:
         figures["ttft-itl"] = frontier(found.table, "whole.ttft_ms.p50", "whole.itl_ms.p99")
         figures["tail-tpot"] = frontier(found.table, "whole.ttft_ms.p99", "whole.tpot_ms.p50")
     return {name: figure for name, figure in figures.items() if figure["data"]}
 
 
-def _cells(table: dict[str, Any], row: Row) -> Row:
+def comparison_cells(table: dict[str, Any], row: Row) -> Row:
     """Return a row of the table: what each run shows, how it differs, and whether that is better."""
     cells = []
     for name in (table["base"], *table["variants"]):

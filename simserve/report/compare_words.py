@@ -51,6 +51,34 @@ def comparison_headline(table: dict[str, Any]) -> Markup:
     return body + _verdicts({name: table["verdicts"][name] for name in (table["base"], *variants)}) + "."
 
 
+def measured_headline(table: dict[str, Any]) -> Markup:
+    """Return how far the other runs are from the measured base, in its most telling figures."""
+    rows = {row["key"]: row for row in table["measures"]}
+    found = [(effect.words, rows[effect.key]) for effect in _AGAINST_MEASURED if effect.key in rows]
+    parts = []
+    for name in table["variants"]:
+        words = [
+            f"{what} {signed(round(100 * share, 1))}{NBSP}%"
+            for what, row in found
+            if (share := _share(row, name)) is not None
+        ]
+        text = ", ".join(words) or "no figure in common"
+        parts.append(Markup("{}: {}").format(_code(name), text))
+    return Markup("Against {}, measured, {}.").format(_code(table["base"]), Markup("; ").join(parts))
+
+
+def _share(row: Row, name: str) -> float | None:
+    found = row["differences"][name]
+    return found and found["relative"]
+
+
+_AGAINST_MEASURED = (
+    _Effect("whole.ttft_ms.mean", "mean TTFT", "lowest"),
+    _Effect("whole.tpot_ms.mean", "mean TPOT", "lowest"),
+    _Effect("whole.e2e_ms.mean", "mean E2E", "lowest"),
+    _Effect("whole.requests_per_s", "requests/s", "highest"),
+)
+
 _OVERVIEW = ("whole.ttft_ms.p50", "whole.itl_ms.p99", "whole.output_tokens_per_s", "whole.hit_rate")
 
 

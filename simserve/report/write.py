@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from simserve.metrics.comparison import read_comparison
+from simserve.metrics.comparison import StoredComparison, read_comparison
 from simserve.metrics.store import read_results
 from simserve.report.compare_page import comparison_page
 from simserve.report.page import render
@@ -22,6 +22,12 @@ def write_report(folder: Path) -> Path:
     target, staging = folder / "report.html", folder / "report.html.partial"
     staging.write_bytes(_page(folder).encode())
     os.replace(staging, target)
+    return target
+
+
+def write_comparison_page(found: StoredComparison, target: Path, command: str) -> Path:
+    """Write the page of a comparison that has no folder of its own, and return its path."""
+    target.write_bytes(comparison_page(found, command).encode())
     return target
 
 

@@ -5,11 +5,11 @@ Holds no machine path and no time stamp, so that the same inputs give the same b
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from simserve import __version__
 from simserve.core import Trace
+from simserve.metrics.comparison import requests_sha256
 from simserve.scenario.files import portable
 from simserve.scenario.pool import BuiltPool
 from simserve.scenario.resolved import pool_settings
@@ -76,14 +76,8 @@ def _trace(trace: Trace) -> dict[str, Any]:
         "assumptions": list(origin.assumptions),
         "changes": list(origin.changes),
         "requests": len(trace),
-        "requests_sha256": _requests_sha256(trace),
+        "requests_sha256": requests_sha256(trace.prompt_tokens, trace.output_tokens),
     }
-
-
-def _requests_sha256(trace: Trace) -> str:
-    """Return a hash of what is asked for, in order: runs with equal hashes can be compared by request."""
-    columns = (trace.prompt_tokens, trace.output_tokens)
-    return sha256(b"".join(column.astype("<i8").tobytes() for column in columns)).hexdigest()
 
 
 def _pool(pool: BuiltPool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ a tool states itself are used only where it stores no requests, under the name o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,12 @@ class Requests:
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)
+
+    def rows(self, order: Int64) -> Requests:
+        """Return the requests in another order (gaps belong to none, and stay)."""
+        names = ("start_ns", "prompt_tokens", "output_tokens", "ttft_ms", "e2e_ms", "session", "content")
+        columns = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: None if c is None else c[order] for name, c in columns.items()})
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ IN_FOLDERS = (
 
 def read_load_tests(path: Path, format: str = "auto") -> list[LoadTest]:
     """Return the load tests in a file; raises `TraceError` naming what is wrong, and where."""
-    file = JsonFile(_file_of(path))
+    file = JsonFile(_in_folder(path))
     name = sniff(file) if format == "auto" else format
     found = IMPORTERS.get(name)().read(file)
     if not any(test.completed is None or test.completed for test in found):
@@ -33,17 +33,23 @@ def read_load_tests(path: Path, format: str = "auto") -> list[LoadTest]:
 
 def read_load_test(name: str, format: str = "auto") -> LoadTest:
     """Return one load test; `FILE#2` is the second of a file that holds several."""
-    path, hash, number = name.rpartition("#")
-    if not hash or not number.isdigit():
-        path, number = name, ""
-    found = read_load_tests(Path(path), format)
-    if number:
-        if not 1 <= int(number) <= len(found):
+    path, number = file_of(name)
+    found = read_load_tests(path, format)
+    if number is not None:
+        if not 1 <= number <= len(found):
             raise TraceError(f"{name}: the file holds {len(found)} load tests, counted from 1")
-        return found[int(number) - 1]
+        return found[number - 1]
     if len(found) > 1:
         raise TraceError(f"{path}: holds {len(found)} load tests: name one, {path}#1 to {path}#{len(found)}")
     return found[0]
+
+
+def file_of(name: str) -> tuple[Path, int | None]:
+    """Return the file that `name` means (in a folder: its best), and the number of `FILE#2`."""
+    path, hash, number = name.rpartition("#")
+    if hash and number.isdigit():
+        return _in_folder(Path(path)), int(number)
+    return _in_folder(Path(name)), None
 
 
 def sniff(file: JsonFile) -> str:
@@ -58,7 +64,7 @@ def sniff(file: JsonFile) -> str:
     raise TraceError(f"{file.name}: no known format of measurements ({known}); its first keys: {keys}")
 
 
-def _file_of(path: Path) -> Path:
+def _in_folder(path: Path) -> Path:
     if not path.is_dir():
         return path
     for name in IN_FOLDERS:

@@ -1,0 +1,81 @@
+"""What `simserve compare` prints for people: a table of measures, then the differences request by request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from simserve.metrics.comparison import StoredComparison
+
+_LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
+
+
+def print_comparison(found: StoredComparison) -> None:
+    """Print the comparison."""
+    from simserve.report.compare_words import change_words
+
+    console = Console(highlight=False)
+    console.print(_measures(found.table))
+    for name, run in found.runs.items():
+        if run.measured:
+            console.print(_source(name, run.measured), markup=False, soft_wrap=True)
+    for name, changes in found.table["changes"].items():
+        if changes:
+            words = "; ".join(map(change_words, changes))
+            console.print(f"{name}: {words}", markup=False, soft_wrap=True)
+    for name in found.table["variants"]:
+        pairs = found.table["paired"][name]
+        if pairs:
+            console.print(_paired(found.table["base"], name, pairs))
+        else:
+            console.print(_unpaired(found, name), markup=False, soft_wrap=True)
+
+
+def _measures(table: dict[str, Any]) -> Table:
+    from simserve.report.compare_page import comparison_cells
+
+    names = [table["base"], *table["variants"]]
+    shown = Table("whole run")
+    for name in names:
+        shown.add_column(name, justify="right", overflow="fold")
+    between = " (" if len(names) == 2 else "\n("
+    for row in table["measures"]:
+        cells = comparison_cells(table, row)["cells"]
+        texts = (cell["text"] + (f"{between}{cell['note']})" if cell["note"] else "") for cell in cells)
+        shown.add_row(row["label"], *texts)
+    return shown
+
+
+def _source(name: str, facts: dict[str, Any]) -> str:
+    lines = [
+        f"{name}: measured, {facts['format']}; {facts['completed']} of {facts['sent']} requests succeeded, "
+        f"{facts['failed']} failed, {facts['left_out']} left out",
+        *(f"{name}: {note}" for note in facts["notes"]),
+    ]
+    return "\n".join(lines)
+
+
+def _paired(base: str, name: str, pairs: dict[str, Any]) -> Table:
+    from simserve.report.compare_words import signed
+
+    shown = Table(title=f"{name} - {base}, request by request", title_justify="left")
+    for column in ("ms", "requests", "p5", "median", "p95", "mean", "shorter", "longer"):
+        shown.add_column(column, justify="left" if column == "ms" else "right")
+    for key, label in _LATENCIES.items():
+        of = pairs[key]
+        if of:
+            values = (signed(of[p]) for p in ("p5", "p50", "p95", "mean"))
+            shown.add_row(
+                label, f"{of['requests']:,}", *values, f"{of['shorter']:.0%}", f"{of['longer']:.0%}"
+            )
+    return shown
+
+
+def _unpaired(found: StoredComparison, name: str) -> str:
+    both = (found.runs[name], found.runs[found.table["base"]])
+    if any(run.measured and not run.measured["per_request"] for run in both):
+        return f"{name}: not compared request by request: statistics alone are on file"
+    return f"{name}: not compared request by request: it was given other requests than {found.table['base']}"
