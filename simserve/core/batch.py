@@ -69,9 +69,14 @@ class Batch:
         """When something happens that the policy foresees: no step is repeated at or after this time."""
 
     @property
+    def prompt_tokens(self) -> int:
+        """Prompt tokens computed in one step."""
+        return sum([chunk.tokens for chunk in self.chunks])
+
+    @property
     def tokens(self) -> int:
         """Tokens computed in one step."""
-        return self.decodes + sum(chunk.tokens for chunk in self.chunks)
+        return self.decodes + self.prompt_tokens
 
 
 class Wait(NamedTuple):

@@ -36,7 +36,8 @@ class Books:
         self._policy = replica.policy
         self.meter = Meter()
         self.answers: dict[int, Answer] = {}
-        self.lanes = [Lane(cluster.recorder, index) for index in range(replica.latency.stages)]
+        self.lanes = [Lane(cluster.recorder.gaps, index) for index in range(replica.latency.stages)]
+        self._single = len(self.lanes) == 1
         self.known_tokens = 0
         """Prompt tokens and tokens shown, of all outstanding requests."""
         self._barren_steps = 0
@@ -77,13 +78,13 @@ class Books:
         lane = self.lanes[lane_index]
         finished: list[Answer] = []
         decoded = lane.live if batch.decodes else 0
-        self.meter.interval(start_ns, now_ns, self._policy, batch.tokens - batch.decodes, decoded, 1)
+        self.meter.run(start_ns, now_ns, self._policy, batch, decoded, 1)
         if batch.decodes:
-            self.meter.decode(batch, decoded, 1)
             self.known_tokens += decoded
             lane.show_gaps(now_ns)
             finished = lane.advance(1, now_ns)
-        self._rejoin(batch, lane)
+        if batch.stalled:
+            self._rejoin(batch, lane)
         for chunk in batch.chunks:
             if chunk.last:
                 self._prompt_done(self.answers[chunk.request.id], now_ns, lane_index, finished)
@@ -91,18 +92,20 @@ class Books:
 
     def run(self, batch: Batch, run: Run, now_ns: int, lane_index: int = 0) -> None:
         """Book a run of decode steps; the last ends now."""
-        lane, steps = self.lanes[lane_index], run.steps
-        decoded = lane.live * steps
-        self.meter.interval(run.start_ns, now_ns, self._policy, 0, decoded, steps)
-        self.meter.decode(batch, lane.live, steps)
+        start_ns, page, offset, steps = run
+        lane = self.lanes[lane_index]
+        live = lane.live
+        decoded = live * steps
+        self.meter.run(start_ns, now_ns, self._policy, batch, live, steps)
         self.known_tokens += decoded
-        if lane.in_rhythm(run.start_ns) and len(self.lanes) == 1:
-            run.page.count(run.offset, steps, lane.live, lane.live_steady)
+        if self._single and lane.in_rhythm(start_ns):
+            page.count(offset, steps, live, lane.live_steady)
         else:
-            run.page.count(run.offset, steps, 0, 0)
+            page.count(offset, steps, 0, 0)
             lane.show_gaps(now_ns)
         finished = lane.advance(steps, now_ns)
-        self._rejoin(batch, lane)
+        if batch.stalled:
+            self._rejoin(batch, lane)
         self._close(batch, steps, decoded, finished, lane_index)
 
     def empty(self, batch: Batch, now_ns: int, lane_index: int = 0) -> None:
@@ -159,8 +162,9 @@ class Books:
             return
         self._policy.update(batch, steps, [answer.request for answer in finished], lane_index)
         for answer in finished:
-            del self.answers[answer.request.id]
-            self.known_tokens -= answer.request.prompt_tokens + answer.length
+            request = answer.request
+            del self.answers[request.id]
+            self.known_tokens -= request.prompt_tokens + answer.length
         for answer in finished:
             if answer.request.id in self._abandoned:
                 self._cluster.abandon(answer.request, answer.length)
@@ -174,7 +178,7 @@ class Books:
             finished.append(answer)
             return
         if answer.shown:
-            recorder.gap(now_ns - answer.shown_ns, 1, answer.steady)
+            recorder.gaps.add(now_ns - answer.shown_ns, 1, answer.steady)
         else:
             recorder.first_token_ns[row] = now_ns
             self._cluster.first_token(answer.request)
@@ -203,7 +207,9 @@ class Books:
         meter = self.meter
         tokens = min(tokens, answer.request.prompt_tokens + answer.shown - cached)
         meter.prefill(tokens, cached)
-        meter.recomputed_tokens += max(0, min(answer.computed_high, cached + tokens) - cached)
-        if cached + tokens > answer.computed_high:
+        high = answer.computed_high
+        if high > cached:
+            meter.recomputed_tokens += min(high, cached + tokens) - cached
+        if cached + tokens > high:
             answer.computed_high = cached + tokens
             self._barren_steps = 0

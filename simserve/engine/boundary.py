@@ -16,6 +16,11 @@ _FIRST_RANK = 2
 """SimPy's own priorities are 0 (urgent) and 1 (normal)."""
 
 
+def order_of(rank: int) -> EventPriority:
+    """Return the place of a replica's boundaries among the events of one instant."""
+    return EventPriority(_FIRST_RANK + rank)
+
+
 class Clock(Environment):
     """A SimPy environment whose time is an integer number of nanoseconds."""
 
@@ -28,33 +33,34 @@ class Clock(Environment):
 
 
 class Boundary(Event):
-    """The end of a step (or of a wait) of the replica with this rank, `delay_ns` from now."""
+    """The end of a step (or of a wait) of a replica, `delay_ns` from now."""
 
-    def __init__(self, env: Clock, rank: int, delay_ns: int) -> None:
-        """Schedules itself."""
+    _value = None
+    _ok = True
+
+    def __init__(self, env: Clock, order: EventPriority, delay_ns: int) -> None:
+        """Schedules itself; `order` is that of the replica's rank."""
         self.env = env
         self.callbacks = []
-        self._value = None
-        self._ok = True
-        env.schedule(self, EventPriority(_FIRST_RANK + rank), delay_ns)
+        env.schedule(self, order, delay_ns)
 
-    def bring_forward(self, rank: int, delay_ns: int) -> None:
+    def bring_forward(self, order: EventPriority, delay_ns: int) -> None:
         """Let those that wait for this boundary wake up `delay_ns` from now instead.
 
         The event itself stays in SimPy's heap and does nothing. This costs a third of an interrupt.
         """
-        sooner = Boundary(self.env, rank, delay_ns)
+        sooner = Boundary(self.env, order, delay_ns)
         sooner.callbacks, self.callbacks = self.callbacks, []
 
 
 class WakeUp(Event):
     """The end of an idle wait without a known end: `fire` schedules it for the present instant."""
 
-    def fire(self, rank: int) -> None:
+    def fire(self, order: EventPriority) -> None:
         """Let the waiting replica decide after all other events of this instant."""
         self._value = None
         self._ok = True
-        self.env.schedule(self, EventPriority(_FIRST_RANK + rank))
+        self.env.schedule(self, order)
 
 
 class Front:

@@ -1,45 +1,55 @@
 """Runs of decode steps by look-up: cumulative step times, and how often each entry was used.
 
 One table serves all replicas that share a `StepLatency`. A run of k steps of n sequences is k consecutive
-entries of one page: its duration is a difference of two cumulative times, and counting its tokens is two
-increments of a difference array. So a run costs the same whatever its length, and the histogram of token gaps
-is still exact.
+entries of one page: its duration is a difference of two cumulative times, and its tokens are counted at its
+two ends. So a run costs the same whatever its length, and the histogram of token gaps is still exact.
 """
 
 from __future__ import annotations
 
 from array import array
-from itertools import accumulate
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simserve.engine.gaps import GapHistogram
+from simserve.engine.gaps import GapRecorder
 from simserve.latency.base import PAGE, StepLatency
+
+_MOST_RUNS = 4 * 512
+"""Numbers kept of runs that are not folded yet."""
 
 
 class DecodePage:
     """PAGE consecutive decode steps of a number of sequences."""
 
-    __slots__ = ("cumulative_ns", "steady_tokens", "steps", "tokens")
+    __slots__ = ("_changes", "_runs", "cumulative_ns")
 
     def __init__(self, cumulative_ns: array[int]) -> None:
         """`cumulative_ns`: PAGE + 1 times, as from `StepLatency.decode_page`."""
         self.cumulative_ns = cumulative_ns
-        self.steps = [0] * (PAGE + 1)
-        """Difference array of the times each step was run."""
-        self.tokens = [0] * (PAGE + 1)
-        """Difference array of the tokens shown by those runs."""
-        self.steady_tokens = [0] * (PAGE + 1)
+        self._runs = array("q")
+        """(first step, step after the last, tokens, steady tokens) of each run since the last fold."""
+        self._changes = np.zeros((3, PAGE + 1), np.int64)
+        """Difference arrays of all runs before: times each step was run, and tokens shown."""
 
     def count(self, offset: int, steps: int, tokens: int, steady_tokens: int) -> None:
         """Count a run of `steps` steps from `offset` on that showed `tokens` per step after its usual gap."""
-        end = offset + steps
-        self.steps[offset] += 1
-        self.steps[end] -= 1
-        self.tokens[offset] += tokens
-        self.tokens[end] -= tokens
-        self.steady_tokens[offset] += steady_tokens
-        self.steady_tokens[end] -= steady_tokens
+        self._runs.extend((offset, offset + steps, tokens, steady_tokens))
+        if len(self._runs) >= _MOST_RUNS:
+            self._fold()
+
+    def totals(self) -> NDArray[np.int64]:
+        """Return int64[3, PAGE]: for each step how often it was run, its tokens and its steady tokens."""
+        self._fold()
+        return np.cumsum(self._changes[:, :PAGE], axis=1)
+
+    def _fold(self) -> None:
+        """Add the runs to the difference arrays."""
+        first, end, tokens, steady_tokens = np.array(self._runs, np.int64).reshape(-1, 4).T
+        self._runs = array("q")
+        for changes, amount in zip(self._changes, (1, tokens, steady_tokens), strict=True):
+            np.add.at(changes, first, amount)
+            np.subtract.at(changes, end, amount)
 
 
 class DecodeTable:
@@ -59,18 +69,14 @@ class DecodeTable:
             self._pages[key] = page
         return page
 
-    def collect(self, gaps: GapHistogram, steady_gaps: GapHistogram, provenance_ns: dict[str, float]) -> None:
+    def collect(self, gaps: GapRecorder, provenance_ns: dict[str, float]) -> None:
         """Add all runs to the histograms of gaps and to the ns by provenance."""
         for (sequences, number), page in self._pages.items():
             durations = np.diff(np.frombuffer(page.cumulative_ns, dtype=np.int64))
-            gaps.add_many(durations, _totals(page.tokens))
-            steady_gaps.add_many(durations, _totals(page.steady_tokens))
-            shares = self.latency.decode_provenance(sequences, number, _totals(page.steps))
+            visits, tokens, steady_tokens = page.totals()
+            gaps.add_many(durations, tokens, steady_tokens)
+            shares = self.latency.decode_provenance(sequences, number, visits)
             for name, value in shares.items():
                 provenance_ns[name] = provenance_ns.get(name, 0.0) + value
         for name, value in self.latency.step_provenance().items():
             provenance_ns[name] = provenance_ns.get(name, 0.0) + value
-
-
-def _totals(differences: list[int]) -> np.ndarray:
-    return np.fromiter(accumulate(differences[:PAGE]), dtype=np.int64, count=PAGE)

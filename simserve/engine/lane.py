@@ -10,7 +10,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from simserve.engine.answer import NOT_DECODING, Answer
-from simserve.engine.recorder import Recorder
+from simserve.engine.gaps import GapRecorder
 
 
 class Lane:
@@ -20,17 +20,17 @@ class Lane:
         "_ends",
         "_joined",
         "_others",
+        "gaps",
         "index",
         "live",
         "live_steady",
-        "recorder",
         "shown_ns",
         "step",
     )
 
-    def __init__(self, recorder: Recorder, index: int = 0) -> None:
-        """Gaps go to `recorder`; `index` tells the lanes of a replica apart."""
-        self.recorder = recorder
+    def __init__(self, gaps: GapRecorder, index: int = 0) -> None:
+        """`index` tells the lanes of a replica apart."""
+        self.gaps = gaps
         self.index = index
         self.step = 0
         self.live = 0
@@ -107,11 +107,12 @@ class Lane:
 
     def show_gaps(self, now_ns: int) -> None:
         """Record the gaps of one step that ends now; call before `advance`."""
-        recorder = self.recorder
         count, steady = self.live, self.live_steady
-        for shown_ns, (others, steady_others) in self._others.items():
-            recorder.gap(now_ns - shown_ns, others, steady_others)
-            count -= others
-            steady -= steady_others
-        self._others.clear()
-        recorder.gap(now_ns - self.shown_ns, count, steady)
+        if self._others:
+            for shown_ns, (others, steady_others) in self._others.items():
+                self.gaps.add(now_ns - shown_ns, others, steady_others)
+                count -= others
+                steady -= steady_others
+            self._others.clear()
+        if count:
+            self.gaps.add(now_ns - self.shown_ns, count, steady)

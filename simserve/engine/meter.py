@@ -15,22 +15,18 @@ class Meter:
         "_arrived_ns",
         "busy_ns",
         "decode_pairs",
-        "decode_tokens",
         "preemptions",
         "prefill_pairs",
         "prefill_tokens",
         "recomputed_tokens",
-        "steps",
         "timeline",
         "wakeups",
     )
 
     def __init__(self) -> None:
-        self.steps = 0
         self.wakeups = 0
         self.busy_ns = 0
         self.prefill_tokens = 0
-        self.decode_tokens = 0
         self.recomputed_tokens = 0
         self.preemptions = 0
         self.prefill_pairs = 0
@@ -44,6 +40,18 @@ class Meter:
         self._arrived += 1
         self._arrived_ns += now_ns
 
+    def run(self, start_ns: int, end_ns: int, policy: Policy, batch: Batch, live: int, steps: int) -> None:
+        """Count `steps` steps of `batch`; `live` of its sequences show a token in each, the rest pads."""
+        self.busy_ns += end_ns - start_ns
+        decodes, tokens = batch.decodes, live * steps
+        if live == decodes:
+            self.decode_pairs += steps * batch.decode_context + tokens * (steps - 1) // 2
+        else:
+            pairs = steps * batch.decode_context + decodes * steps * (steps - 1) // 2
+            self.decode_pairs += pairs * live // decodes
+        prompt_tokens = batch.prompt_tokens if batch.chunks else 0
+        self.interval(start_ns, end_ns, policy, prompt_tokens, tokens, steps)
+
     def interval(
         self,
         start_ns: int,
@@ -53,13 +61,10 @@ class Meter:
         decode_tokens: int,
         steps: int,
     ) -> None:
-        """Count `steps` steps from `start_ns` to `end_ns`, with the policy's counts during them.
+        """Note the policy's counts from `start_ns` to `end_ns`, and what was computed.
 
         An interval without steps is one in which the policy kept requests waiting for a time of its choice.
         """
-        self.steps += steps
-        if steps:
-            self.busy_ns += end_ns - start_ns
         waiting = policy.waiting
         if self._arrived:
             waiting -= (self._arrived_ns - self._arrived * start_ns) / (end_ns - start_ns)
@@ -74,14 +79,6 @@ class Meter:
             decode_tokens,
             steps,
         )
-
-    def decode(self, batch: Batch, live: int, steps: int) -> None:
-        """Count `steps` steps; `live` of the batch's sequences show a token in each, the rest is padding."""
-        pairs = steps * batch.decode_context + batch.decodes * steps * (steps - 1) // 2
-        if live != batch.decodes:
-            pairs = pairs * live // batch.decodes
-        self.decode_pairs += pairs
-        self.decode_tokens += live * steps
 
     def prefill(self, tokens: int, cached: int) -> None:
         """Count `tokens` prompt tokens of one request on top of `cached` ones."""

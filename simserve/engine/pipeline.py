@@ -59,7 +59,7 @@ class PipelineReplica(Replica):
             if free_lanes:
                 yield from self.sleep(delay_ns)
             else:
-                yield Boundary(env, self.rank, delay_ns)
+                yield Boundary(env, self.order, delay_ns)
             if self.woke() == flights[0].end_ns:
                 free_lanes.append(self._land(flights.popleft()))
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simserve.core import Request, Status
 from simserve.core.result import ABSENT
-from simserve.engine.gaps import GapHistogram
+from simserve.engine.gaps import GapRecorder
 
 
 class Recorder:
@@ -32,8 +32,7 @@ class Recorder:
         self.status = _column(requests, Status.UNFINISHED)
         self.reason = _column(requests)
         self.reasons: dict[str, int] = {}
-        self.gaps = GapHistogram()
-        self.steady_gaps = GapHistogram()
+        self.gaps = GapRecorder()
         self.arrived = 0
         self.ended = 0
         self.end_ns = 0
@@ -73,13 +72,6 @@ class Recorder:
         self.status[request.id] = Status.ABANDONED
         self.ended += 1
         self.end_ns = max(self.end_ns, now_ns)
-
-    def gap(self, gap_ns: int, count: int, steady: int) -> None:
-        """Count a gap between tokens for `count` answers, `steady` of them in the steady window."""
-        if count:
-            self.gaps.add(gap_ns, count)
-        if steady:
-            self.steady_gaps.add(gap_ns, steady)
 
     def columns(self, client_ns: Sequence[int] = ()) -> dict[str, NDArray[np.int64]]:
         """Return the request columns of `Result` that this recorder fills.

@@ -15,7 +15,7 @@ from simpy.events import Event
 
 from simserve.core import Batch, Request, Wait
 from simserve.engine.booking import Books
-from simserve.engine.boundary import Boundary, Clock, WakeUp
+from simserve.engine.boundary import Boundary, Clock, WakeUp, order_of
 from simserve.engine.decode_table import DecodePage, DecodeTable
 from simserve.engine.lookahead import Lookahead
 from simserve.engine.spec import ReplicaSpec
@@ -65,15 +65,18 @@ class Replica:
         self.env = env
         self.spec = spec
         self.rank = rank
+        self.order = order_of(rank)
         self.policy = spec.policy
         self.latency = spec.latency
         self.table = table
         self.front = cluster.front
         self.fast_forward = cluster.fast_forward
         self.books = Books(self, cluster)
+        self.meter = self.books.meter
         self._idle: WakeUp | None = None
         self._sleep: Boundary | None = None
         """The boundary slept towards, if an arrival may bring it forward."""
+        self._lane = self.books.lanes[0]
         self._run_end: Boundary | None = None
         """The end of a run of steps, if it has not been brought forward."""
         self._run: Run | None = None
@@ -153,7 +156,7 @@ class Replica:
         self.books.open(request, length)
         if self._idle is not None:
             self.policy.add(request)
-            self._idle.fire(self.rank)
+            self._idle.fire(self.order)
             self._idle = None
             return
         if self._lookahead is None or not self._lookahead.stepping:
@@ -173,29 +176,29 @@ class Replica:
 
     def serve(self) -> Generator[Event, None, None]:
         """Life of the replica: wait, decide, let time pass, book the outcome."""
-        env, books, policy, lookahead = self.env, self.books, self.policy, self._lookahead
+        env, books, policy, lookahead, order = self.env, self.books, self.policy, self._lookahead, self.order
+        now_ns = env.now
         while True:
-            start_ns = env.now
             if self._given_up:
                 self._given_up = [request for request in self._given_up if not books.drop(request)]
-            decision = policy.next_batch(start_ns)
+            decision = policy.next_batch(now_ns)
             if lookahead is not None and lookahead.decided(policy, isinstance(decision, Batch)):
                 continue
             if isinstance(decision, Wait):
                 yield from self.wait(decision)
-                self.woke()
-                continue
-            if decision.chunks:
-                books.begin(decision, start_ns)
-                yield Boundary(env, self.rank, self.step_ns(decision))
-                books.step(decision, start_ns, self.woke())
+                now_ns = self.woke()
+            elif decision.chunks:
+                books.begin(decision, now_ns)
+                yield Boundary(env, order, self.step_ns(decision))
+                start_ns, now_ns = now_ns, self.woke()
+                books.step(decision, start_ns, now_ns)
             elif not decision.decodes:
-                books.empty(decision, start_ns)
+                books.empty(decision, now_ns)
             else:
                 if decision.preempted or decision.stalled:
-                    books.begin(decision, start_ns)
-                run = self._run = self._plan(decision, start_ns)
-                boundary = Boundary(env, self.rank, run.end_ns(run.steps) - start_ns)
+                    books.begin(decision, now_ns)
+                run = self._run = self._plan(decision, now_ns)
+                boundary = Boundary(env, order, run.end_ns(run.steps) - now_ns)
                 if run.steps > 1:
                     self._run_end = boundary
                     if not decision.sealed:
@@ -212,7 +215,7 @@ class Replica:
         now_ns = self.env.now
         if self.view is not None:
             self.view.catch_up(now_ns)
-        self.books.meter.wakeups += 1
+        self.meter.wakeups += 1
         self.front.reach(now_ns, self.rank)
         return now_ns
 
@@ -222,8 +225,9 @@ class Replica:
 
     def page_of(self, batch: Batch) -> tuple[DecodePage, int]:
         """Return the table page of a decode step and its place there."""
-        number, offset = divmod(batch.decode_context // batch.decodes, PAGE)
-        return self.table.page(batch.decodes, number), offset
+        decodes = batch.decodes
+        number, offset = divmod(batch.decode_context // decodes, PAGE)
+        return self.table.page(decodes, number), offset
 
     def wait(self, wait: Wait) -> Generator[Event, None, None]:
         """Sleep until an arrival, or until the policy wants to look again."""
@@ -237,13 +241,13 @@ class Replica:
             self.books.barren(1)
             yield from self.sleep(wait.until_ns - now_ns)
             if self.env.now > now_ns:
-                self.books.meter.interval(now_ns, self.env.now, self.policy, 0, 0, 0)
+                self.meter.interval(now_ns, self.env.now, self.policy, 0, 0, 0)
         else:
             self.stuck(f"the policy waits until {wait.until_ns} ns, which is not in the future")
 
     def sleep(self, delay_ns: int) -> Generator[Event, None, None]:
         """Let `delay_ns` pass, or less: an arrival ends it."""
-        self._sleep = Boundary(self.env, self.rank, delay_ns)
+        self._sleep = Boundary(self.env, self.order, delay_ns)
         yield self._sleep
         self._sleep = None
 
@@ -263,15 +267,15 @@ class Replica:
                 steps = min(steps + 1, run.steps)  # the step after the one in flight is decided already
             self._run = Run(run.start_ns, run.page, run.offset, steps)
             end_ns = run.end_ns(steps)
-        boundary.bring_forward(self.rank, end_ns - now_ns)
+        boundary.bring_forward(self.order, end_ns - now_ns)
         self._sleep = self._run_end = None
 
     def _plan(self, batch: Batch, now_ns: int) -> Run:
         """Return the run of steps that nothing inside the replica can change."""
         page, offset = self.page_of(batch)
-        lane = self.books.lanes[0]
+        lane = self._lane
         unseen = self._lookahead is not None and self._lookahead.unseen
-        if not self.fast_forward or unseen or not lane.in_rhythm(now_ns):
+        if batch.repeats == 1 or not self.fast_forward or unseen or not lane.in_rhythm(now_ns):
             return Run(now_ns, page, offset, 1)
         run = Run(now_ns, page, offset, lane.steps_to_end(min(batch.repeats, PAGE - offset)))
         if batch.until_ns is None:

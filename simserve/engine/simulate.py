@@ -62,15 +62,16 @@ def simulate(
         )
     provenance_ns: dict[str, float] = {}
     for table in cluster.tables.values():
-        table.collect(recorder.gaps, recorder.steady_gaps, provenance_ns)
+        table.collect(recorder.gaps, provenance_ns)
     columns = recorder.columns([spec.client_ns for spec in replicas])
     split_result = cluster.result(columns) if isinstance(cluster, SplitCluster) else None
+    gaps, steady_gaps = recorder.gaps.results()
     return Result(
         **columns,  # pyright: ignore[reportArgumentType]
         prompt_tokens=trace.prompt_tokens,
         reasons=tuple(recorder.reasons),
-        gaps=recorder.gaps.result(),
-        steady_gaps=recorder.steady_gaps.result(),
+        gaps=gaps,
+        steady_gaps=steady_gaps,
         steady_window=steady_window,
         replicas=tuple(_replica_result(replica) for replica in cluster.replicas),
         pools=tuple(pools),
@@ -81,23 +82,24 @@ def simulate(
 
 
 def _replica_result(replica: Replica) -> ReplicaResult:
-    spec, meter = replica.spec, replica.books.meter
+    spec, meter, timeline = replica.spec, replica.meter, replica.meter.timeline.result()
+    decode_tokens = int(timeline.decode_tokens.sum())
     return ReplicaResult(
         name=spec.name,
         pool=spec.pool,
         gpus=spec.gpus,
         kv_blocks=spec.kv_blocks,
         block_size=spec.block_size,
-        steps=meter.steps,
+        steps=int(timeline.steps.sum()),
         wakeups=meter.wakeups,
         busy_ns=meter.busy_ns,
         prefill_tokens=meter.prefill_tokens,
-        decode_tokens=meter.decode_tokens,
+        decode_tokens=decode_tokens,
         recomputed_tokens=meter.recomputed_tokens,
         preemptions=meter.preemptions,
-        linear_tokens=meter.prefill_tokens + meter.decode_tokens,
+        linear_tokens=meter.prefill_tokens + decode_tokens,
         prefill_pairs=meter.prefill_pairs,
         decode_pairs=meter.decode_pairs,
-        timeline=meter.timeline.result(),
+        timeline=timeline,
         kv_tiers=getattr(replica.policy, "kv_tiers", ()),
     )

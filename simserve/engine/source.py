@@ -55,11 +55,12 @@ class Source:
     def _replay(self, rows: list[int], arrival_ns: list[int]) -> Generator[Event, None, None]:
         """Send each first turn at its time."""
         env = self._env
+        send = self._submit if self._next_turn is None else self._send
         for row in rows:
             delay_ns = arrival_ns[row] - env.now
             if delay_ns:
                 yield Timeout(env, delay_ns)
-            self._send(row)
+            send(row)
 
     def _fill(self, clients: int) -> Generator[Event, None, None]:
         """Let every client send its first request at time 0."""
@@ -79,20 +80,18 @@ class Source:
             return
         self._sending = True
         while self._due:
-            request = self._request(self._due.popleft())
-            self._cluster.submit(request)
-            if self._give_up_ns is not None:
-                self._watch(request, self._give_up_ns)
+            self._submit(self._due.popleft())
         self._sending = False
 
-    def _watch(self, request: Request, give_up_ns: int) -> None:
-        """Let the client give up after that time, if the answer has not ended by then."""
-        Timeout(self._env, give_up_ns).callbacks.append(lambda _: self._cluster.give_up(request))
-
-    def _request(self, row: int) -> Request:
+    def _submit(self, row: int) -> None:
+        """Give a row's request to the cluster, and let its client give up if it waits too long."""
         limit = _NO_LIMIT if self._max_tokens is None else self._max_tokens[row]
         priority = 0 if self._priority is None else self._priority[row]
-        return Request(row, self._env.now, self._prompt[row], limit, priority)
+        request = Request(row, self._env.now, self._prompt[row], limit, priority)
+        self._cluster.submit(request)
+        if self._give_up_ns is not None:
+            late = Timeout(self._env, self._give_up_ns)
+            late.callbacks.append(lambda _: self._cluster.give_up(request))
 
     def _after(self, row: int) -> None:
         """A request ended: its session goes on, or in a closed loop the client takes the next one."""

@@ -12,6 +12,8 @@ from simserve.core import Timeline
 _COLUMNS = 8
 _MOST_ROWS = 1 << 15
 _ROW = Struct(f"{_COLUMNS}d")
+_pack = _ROW.pack
+_MOST_BYTES = _MOST_ROWS * _ROW.size
 
 
 class TimelineRecorder:
@@ -26,10 +28,22 @@ class TimelineRecorder:
     def __init__(self) -> None:
         self._rows = bytearray()
 
-    def add(self, *row: float) -> None:
-        """Record an interval in which the counts held; `row` has the fields of `Timeline` in order."""
-        self._rows += _ROW.pack(*row)
-        if len(self._rows) >= _MOST_ROWS * _ROW.size:
+    def add(
+        self,
+        start_ns: int,
+        end_ns: int,
+        running: int,
+        waiting: float,
+        kv_used_blocks: int,
+        prefill_tokens: int,
+        decode_tokens: int,
+        steps: int,
+    ) -> None:
+        """Record an interval in which the counts held (see `Timeline`)."""
+        self._rows += _pack(
+            start_ns, end_ns, running, waiting, kv_used_blocks, prefill_tokens, decode_tokens, steps
+        )
+        if len(self._rows) >= _MOST_BYTES:
             self._rows = bytearray(_merge(self._table(), _MOST_ROWS // 4).tobytes())
 
     def result(self) -> Timeline:

@@ -37,7 +37,7 @@ class BlockPool:
         `whole` tokens, at least as many, must fit; `hits` blocks of them are cached, of which nobody holds
         `idle_hits`.
         """
-        return blocks_for(whole, self.block_size) - hits + idle_hits
+        return -(-whole // self.block_size) - hits + idle_hits
 
     def needed(self, request: Request, computed: int, tokens: int) -> int:
         """Return the blocks that `tokens` more after `computed` need."""
@@ -45,7 +45,7 @@ class BlockPool:
 
     def admit(self, request: Request, hits: int, tokens: int) -> None:
         """Hold what the first `tokens` tokens of a request need."""
-        self.take(blocks_for(tokens, self.block_size))
+        self.take(-(-tokens // self.block_size))
 
     def extend(self, request: Request, tokens: int) -> None:
         """Hold what `tokens` more prompt tokens of an admitted request need."""
@@ -54,7 +54,7 @@ class BlockPool:
 
     def release(self, request: Request, tokens: int) -> None:
         """Give back all blocks of a request whose first `tokens` tokens are computed or scheduled."""
-        self.give(blocks_for(tokens, self.block_size))
+        self.give(-(-tokens // self.block_size))
 
     def take(self, blocks: int) -> None:
         """Hold `blocks` more; raises InvariantError if they are not free."""

@@ -28,6 +28,8 @@ Int64 = NDArray[np.int64]
 FIRST_TOKENS = 8192
 FIRST_SEQUENCES = 512
 """Counts priced when compiled; the arrays double when a step is larger."""
+FRESH_BATCHES = 8
+"""Prompts without cached tokens are priced when compiled, up to so many in a step: nearly all are such."""
 
 
 class _Page:
@@ -76,7 +78,8 @@ class TableLatency:
         self._mixes = any(layers.prefill.decode_beside(1, np.ones(1)) for layers in plan.attention)
         """True if decoding sequences cost something else beside prompt chunks than alone."""
         self._chunks: dict[tuple[int, int, int], tuple[int, int]] = {}
-        self._price_fresh(FIRST_TOKENS)
+        self._fresh = [self._price_fresh(batch) for batch in range(1, FRESH_BATCHES + 1)]
+        """(ns, provenance) of one of 1, 2, ... prompts, by its tokens."""
         self._set_overhead(overhead)
         self.forget()
 
@@ -104,11 +107,15 @@ class TableLatency:
         attention_ns = 0
         booked = self._booked_ns
         batch = len(chunks)
+        fresh = self._fresh[batch - 1] if batch <= FRESH_BATCHES else []
         for _, new, cached, last in chunks:
             tokens += new
             sequences += last
-            key = (batch, new, cached)
-            chunk_ns, tag = self._chunks.get(key) or self._price_chunk(key)
+            if not cached and new < len(fresh):
+                chunk_ns, tag = fresh[new]
+            else:
+                key = (batch, new, cached)
+                chunk_ns, tag = self._chunks.get(key) or self._price_chunk(key)
             attention_ns += chunk_ns
             booked[tag] += chunk_ns
         if decodes:
@@ -254,16 +261,15 @@ class TableLatency:
         )
         return made
 
-    def _price_fresh(self, longest: int) -> None:
-        """Price all single prompts without cached tokens up to `longest` at once: most chunks are such."""
-        lengths = np.arange(1.0, longest + 1)
-        total_us, worst = np.zeros(longest), np.zeros(longest, np.uint8)
+    def _price_fresh(self, batch: int) -> list[tuple[int, int]]:
+        """Return (ns, provenance) of one of `batch` prompts of 0, 1, ... tokens, none of them cached."""
+        lengths = np.arange(1.0, FIRST_TOKENS + 1)
+        total_us, worst = np.zeros(FIRST_TOKENS), np.zeros(FIRST_TOKENS, np.uint8)
         for layers in self.plan.attention:
-            cost = layers.prefill.fresh(lengths)
+            cost = layers.prefill.fresh(batch, lengths)
             total_us += cost.us * layers.times
             np.maximum(worst, cost.tags, out=worst)
-        priced = zip(_to_ns(total_us).tolist(), worst.tolist(), strict=True)
-        self._chunks.update(((1, new, 0), value) for new, value in enumerate(priced, 1))
+        return [(0, 0), *zip(_to_ns(total_us).tolist(), worst.tolist(), strict=True)]
 
     def _price_chunk(self, key: tuple[int, int, int]) -> tuple[int, int]:
         total_us, worst = 0.0, 0

@@ -75,7 +75,8 @@ class DecodeGroup:
 
     def take_next(self, pool: Pool, needed: int) -> None:
         """Take the `needed` blocks of the next step."""
-        pool.take(needed)
+        if needed:
+            pool.take(needed)
 
     def take_steps(self, pool: Pool, done: int, steps: int) -> None:
         """Take the blocks of the next `steps` steps, those of the first `done` being taken already."""

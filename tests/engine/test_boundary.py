@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from simpy.events import Timeout
 
-from simserve.engine.boundary import Boundary, Clock, Front, WakeUp
+from simserve.engine.boundary import Boundary, Clock, Front, WakeUp, order_of
 
 
 def test_boundaries_come_after_everything_else_in_order_of_rank() -> None:
     env, log = Clock(), []
     note = lambda word: lambda _: log.append((env.now, word))  # noqa: E731
     for rank in (2, 0, 1):
-        boundary = Boundary(env, rank, 10)
+        boundary = Boundary(env, order_of(rank), 10)
         assert boundary.callbacks is not None
         boundary.callbacks.append(note(f"boundary {rank}"))
     arrival = Timeout(env, 10)
@@ -31,7 +31,7 @@ def test_a_wake_up_comes_after_the_other_arrivals_of_its_instant() -> None:
 
     def arrivals():
         yield Timeout(env, 5)
-        idle[0].fire(rank=0)
+        idle[0].fire(order_of(0))
         log.append((env.now, "first"))
 
     def later():
@@ -48,7 +48,7 @@ def test_a_wake_up_comes_after_the_other_arrivals_of_its_instant() -> None:
 
 def test_a_boundary_that_is_brought_forward_wakes_once_and_sooner() -> None:
     env, log = Clock(), []
-    boundary = Boundary(env, 0, 100)
+    boundary = Boundary(env, order_of(0), 100)
 
     def sleeper():
         yield boundary
@@ -56,7 +56,7 @@ def test_a_boundary_that_is_brought_forward_wakes_once_and_sooner() -> None:
 
     def arrival():
         yield Timeout(env, 30)
-        boundary.bring_forward(0, 12)
+        boundary.bring_forward(order_of(0), 12)
 
     env.process(sleeper())
     env.process(arrival())

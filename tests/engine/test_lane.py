@@ -19,7 +19,7 @@ class Gaps:
         self.all: Counter[int] = Counter()
         self.steady: Counter[int] = Counter()
 
-    def gap(self, gap_ns: int, count: int, steady: int) -> None:
+    def add(self, gap_ns: int, count: int, steady: int) -> None:
         assert 0 <= steady <= count
         self.all[gap_ns] += count
         self.steady[gap_ns] += steady
@@ -141,7 +141,7 @@ def test_agrees_with_counting_by_hand(data) -> None:
             lane.show_gaps(now_ns)
             ended = set()
             for each, (left, shown_ns) in list(members.items()):
-                expected.gap(now_ns - shown_ns, 1, answers[each].steady)
+                expected.add(now_ns - shown_ns, 1, answers[each].steady)
                 members[each] = [left - 1, now_ns]
                 if left == 1:
                     ended.add(each)

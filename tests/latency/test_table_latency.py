@@ -123,10 +123,11 @@ def test_every_kind_of_layer_compiles_and_prices_prompts_alike_one_by_one_and_at
     latency = compiled(model, gpu, tp=8)
     for layers in latency.plan.attention:
         lengths = np.array([1.0, 7, 300, 2048, 5000])
-        at_once = layers.prefill.fresh(lengths)
-        one_by_one = [layers.prefill.chunk_us(1, int(new), 0) for new in lengths]
-        assert at_once.us == pytest.approx([us for us, _ in one_by_one], rel=1e-9)
-        assert at_once.tags.tolist() == [tag for _, tag in one_by_one]
+        for batch in (1, 3, 8):
+            at_once = layers.prefill.fresh(batch, lengths)
+            one_by_one = [layers.prefill.chunk_us(batch, int(new), 0) for new in lengths]
+            assert at_once.us == pytest.approx([us for us, _ in one_by_one], rel=1e-9)
+            assert at_once.tags.tolist() == [tag for _, tag in one_by_one]
     mixed = latency.step_ns(5, 5 * 3000, [chunk(64, 4096), chunk(300)])
     assert mixed > latency.step_ns(5, 5 * 3000, ())
     page = np.diff(np.frombuffer(latency.decode_page(5, 2), np.int64))

@@ -105,8 +105,6 @@ def work_is_conserved(result: Result) -> None:
         _demand(new <= prompts + shown, f"{new} new prompt tokens of {prompts} and {shown} shown")
     for replica in result.replicas:
         line = replica.timeline
-        _demand(line.decode_tokens.sum() == replica.decode_tokens, "decode tokens of the timeline")
-        _demand(line.steps.sum() == replica.steps, "steps of the timeline")
         _demand(line.kv_used_blocks <= replica.kv_blocks, "more KV than there is")
 
 

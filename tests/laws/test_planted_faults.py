@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simserve.core import Batch, Request, Result, Status
-from simserve.engine.gaps import GapHistogram
+from simserve.engine.gaps import GapRecorder
 from simserve.engine.meter import Meter
 from simserve.engine.recorder import Recorder
 from simserve.engine.replica import Replica
@@ -42,8 +42,8 @@ def test_the_sound_run_passes_and_has_what_the_faults_need() -> None:
 
 
 def test_a_request_that_is_lost(monkeypatch) -> None:
-    send = Source._send
-    monkeypatch.setattr(Source, "_send", lambda self, row: row == 2 or send(self, row))
+    send = Source._submit
+    monkeypatch.setattr(Source, "_submit", lambda self, row: row == 2 or send(self, row))
     with pytest.raises(InvariantError, match="1 of 5 requests unfinished"):
         WORLD.run(TRACE)
 
@@ -85,17 +85,19 @@ def test_a_recorder_that_stamps_a_nanosecond_early(monkeypatch) -> None:
 
 
 def test_a_gap_that_is_counted_twice(monkeypatch) -> None:
-    add = GapHistogram.add
-    monkeypatch.setattr(GapHistogram, "add", lambda self, gap_ns, weight: add(self, gap_ns, weight + 1))
+    add = GapRecorder.add
+    twice = lambda self, gap_ns, count, steady: add(self, gap_ns, count + 1, steady)  # noqa: E731
+    monkeypatch.setattr(GapRecorder, "add", twice)
     with pytest.raises(LawBroken, match="all gaps"):
         gaps_are_those_of_the_columns(WORLD.run(TRACE))
 
 
 def test_a_token_that_nobody_counted(monkeypatch) -> None:
-    decode = Meter.decode
-    monkeypatch.setattr(
-        Meter, "decode", lambda self, batch, live, steps: decode(self, batch, live - 1, steps)
+    run = Meter.run
+    fewer = lambda self, start, end, policy, batch, live, steps: run(  # noqa: E731
+        self, start, end, policy, batch, live - 1, steps
     )
+    monkeypatch.setattr(Meter, "run", fewer)
     with pytest.raises(LawBroken, match="tokens came from"):
         work_is_conserved(WORLD.run(TRACE))
 

@@ -28,9 +28,8 @@ class PrefillKernel(Protocol):
         """Return microseconds, and their provenance, of one of `batch` equal chunks computed together."""
         ...
 
-    def fresh(self, lengths: Float64) -> Cost:
-        """Return what `chunk_us` says of single prompts of these lengths without cached tokens
-        (float64[n])."""
+    def fresh(self, batch: int, lengths: Float64) -> Cost:
+        """Return what `chunk_us` says of prompts of these lengths (float64[n]) without cached tokens."""
         ...
 
     def decode_beside(self, sequences: int, context: Float64) -> DecodesBeside | None:

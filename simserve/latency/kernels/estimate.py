@@ -36,12 +36,12 @@ class EstimatedAttention:
         moved = batch * ((new + cached) * self.bytes_per_key + new * self.bytes_per_query)
         return float(self.machine.peaks.analytic_us(np.float64(flops), moved, self.dtype)) / batch, ANALYTIC
 
-    def fresh(self, lengths: Float64) -> Cost:
-        """Return the cost of single prompts of these lengths without cached tokens."""
+    def fresh(self, batch: int, lengths: Float64) -> Cost:
+        """Return what `chunk_us` says of prompts of these lengths without cached tokens."""
         pairs = lengths * (lengths + 1) / 2
-        flops = pairs * self.flops_per_pair + lengths * self.flops_per_query
-        moved = lengths * (self.bytes_per_key + self.bytes_per_query)
-        return analytic(self.machine.peaks.analytic_us(flops, moved, self.dtype))
+        flops = batch * (pairs * self.flops_per_pair + lengths * self.flops_per_query)
+        moved = batch * lengths * (self.bytes_per_key + self.bytes_per_query)
+        return analytic(self.machine.peaks.analytic_us(flops, moved, self.dtype) / batch)
 
     def decode_beside(self, sequences: int, context: Float64) -> None:
         """Return None: decoding sequences cost the same beside prompt chunks."""

@@ -84,15 +84,16 @@ class MlaDecode:
         products = sum(float(product.cost(tokens).us[0]) for product in self._products)
         return us + products + float(self._indexer_us(batch * new, context))
 
-    def absorbed_many_us(self, new: Float64, context: Float64) -> Float64:
-        """Return `absorbed_us(1, new, context)` for arrays."""
+    def absorbed_many_us(self, batch: int, new: Float64, context: Float64) -> Float64:
+        """Return `absorbed_us` for arrays."""
         attended = self._attended(context)
         if self._grid is None:
-            us = self._estimate_us(1.0, attended, new)
+            us = self._estimate_us(batch, attended, new)
         else:
-            us = self._grid.at(self.latent.heads * new, 1.0, attended)
-        products = sum(product.cost(new).us for product in self._products)
-        return us + products + self._indexer_us(new, context)
+            us = self._grid.at(self.latent.heads * new, float(batch), attended)
+        tokens = batch * new
+        products = sum(product.cost(tokens).us for product in self._products)
+        return us + products + self._indexer_us(tokens, context)
 
     def _attended(self, context):
         top = self.latent.attention.index_topk

@@ -48,19 +48,21 @@ class MlaPrefill:
         absorbed_us = self.decode.absorbed_us(batch, new, cached + (new + 1) / 2)
         return min(expanded_us, absorbed_us) / batch, max(EXTRAPOLATED, tag)
 
-    def fresh(self, lengths: Float64) -> Cost:
-        """Return the cost of single prompts of these lengths without cached tokens (float64[n])."""
-        expand = self._expand.cost(lengths)
+    def fresh(self, batch: int, lengths: Float64) -> Cost:
+        """Return what `chunk_us` says of prompts of these lengths (float64[n]) without cached tokens."""
+        tokens = batch * lengths
+        expand = self._expand.cost(tokens)
         if self._walk is None:
-            core = analytic(self._estimate_us(lengths * (lengths + 1) / 2, lengths))
+            core = analytic(self._estimate_us(tokens * (lengths + 1) / 2, tokens))
         else:
-            core = Cost(*self._walk.grid.tagged(1.0, lengths))
-        dense = Cost(core.us + expand.us, np.maximum(core.tags, expand.tags).astype(np.uint8))
+            core = Cost(*self._walk.grid.tagged(float(batch), lengths))
+        us = (core.us + expand.us) / batch
+        dense = Cost(us, np.maximum(core.tags, expand.tags).astype(np.uint8))
         top = self.latent.attention.index_topk
         if not top or lengths[-1] <= top:
             return dense
         longer = lengths[lengths > top]
-        sparse_us = self.decode.absorbed_many_us(longer, (longer + 1) / 2)
+        sparse_us = self.decode.absorbed_many_us(batch, longer, (longer + 1) / 2) / batch
         us = np.concatenate([dense.us[lengths <= top], sparse_us])
         return Cost(us, np.where(lengths > top, ANALYTIC, dense.tags).astype(np.uint8))
 

@@ -60,14 +60,14 @@ class PrefillAttention:
         within = min(new, -cached % window or window)
         return within * (cached % window) / new if cached % window else 0.0
 
-    def fresh(self, lengths: Float64) -> Cost:
-        """Return what `chunk_us` says of single prompts of these lengths without cached tokens,
-        vectorised."""
+    def fresh(self, batch: int, lengths: Float64) -> Cost:
+        """Return what `chunk_us` says of prompts of these lengths without cached tokens, vectorised."""
         walk = self._walk
         if walk is None:
-            us = np.array([self._estimate_us(1, int(new), 0) for new in lengths])
+            us = np.array([self._estimate_us(batch, int(new), 0) for new in lengths])
             return Cost(us, np.full(len(lengths), ANALYTIC, np.uint8))
-        return Cost(*walk.grid.tagged(walk.batch_factor, lengths))
+        us, tags = walk.grid.tagged(batch * walk.batch_factor, lengths)
+        return Cost(us / batch, tags)
 
     def decode_beside(self, sequences: int, context: Float64) -> DecodesBeside | None:
         """Return what decoding sequences bring into a call with prompt chunks; None if they cost the same."""

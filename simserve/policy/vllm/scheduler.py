@@ -69,6 +69,7 @@ class VllmPolicy:
         self.partial: dict[int, Request] = {}
         """Those of them whose known tokens are not all computed or in flight, in the same order."""
         self.groups = [self._empty_group() for _ in range(lanes)]
+        self._lanes = lanes
         self.lane_of: dict[int, int] = {}
         """Lane of each decoding request; kept only when there are several lanes."""
         self.flying: Counter[int] = Counter()
@@ -96,7 +97,9 @@ class VllmPolicy:
     @property
     def waiting(self) -> int:
         """Requests in the queue, or on their way up from a KV tier."""
-        return len(self.queue) + (self.loads.waiting if self.loads is not None else 0)
+        if self.loads is None:
+            return len(self.queue)
+        return len(self.queue) + self.loads.waiting
 
     @property
     def kv_used_blocks(self) -> int:
@@ -122,43 +125,41 @@ class VllmPolicy:
 
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         """Decide one step (see the module's note)."""
-        if self.loads is not None:
-            self.loads.land(now_ns)
-        group = self.groups[lane]
+        loads, queue, pool, group = self.loads, self.queue, self.pool, self.groups[lane]
+        if loads is not None:
+            loads.land(now_ns)
         budget = self.budget - group.size
         needed = group.blocks_next()
-        if self.partial or budget < 0 or needed > self.pool.free:
+        if self.partial or budget < 0 or needed > pool.free:
             budget, chunks, preempted, stalled = RunningWalk(self, lane).run()
         else:
-            group.take_next(self.pool, needed)
+            group.take_next(pool, needed)
             chunks, preempted, stalled = [], [], []
         admitted: list[Request] = []
-        if self.queue or self.loads is not None:
-            if not preempted and self._next_waiting():
-                admitted = self._admit(budget, chunks, now_ns)
-            self._left_waiting = self._next_waiting() is not None
-        else:
-            self._left_waiting = False
-        decodes, context = group.size, group.context + group.size
+        if (queue or loads is not None) and not preempted:
+            admitted = self._admit(budget, chunks, now_ns)
+        self._left_waiting = bool(queue) or (loads is not None and loads.landed is not None)
+        decodes = group.size
+        context = group.context + decodes
         if chunks or preempted or stalled or (self._ended and not decodes):
-            if len(self.groups) > 1:
+            if self._lanes > 1:
                 self.flying.update(chunk.request.id for chunk in chunks)
             return Batch(decodes, context, chunks, admitted, preempted, stalled)
-        until_ns = self.loads.next_ns if self.loads is not None else None
+        until_ns = loads.next_ns if loads is not None else None
         if not decodes:
             return Wait(until_ns)
-        repeats = group.steps_within(self.pool.free + needed)
+        repeats = group.steps_within(pool.free + needed)
         full = len(self.run_list) >= self._max_seqs
-        if self.queue and not full:
+        if queue and not full:
             repeats = min(repeats, group.steps_blocked())
-        sealed = full or (self._fcfs and bool(self.queue))
+        sealed = full or (self._fcfs and bool(queue))
         if self._ended:
             repeats = 1  # their slots and blocks are free for the decision after the next
         elif (self._left_waiting or self.partial) and self.holds_prompts():
             repeats = min(repeats, self.params.prefill_schedule_interval - 1 - self._steps_since_prefill)
-        if self.loads is not None:
+        if loads is not None:
             whole_prompts = self._gate and self.params.enable_chunked_prefill
-            repeats = min(repeats, self.loads.steps_alike(group, needed, whole_prompts))
+            repeats = min(repeats, loads.steps_alike(group, needed, whole_prompts))
         return Batch(decodes, context, chunks, admitted, preempted, stalled, repeats, sealed, until_ns)
 
     def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
@@ -186,11 +187,14 @@ class VllmPolicy:
 
     def _book_chunks(self, batch: Batch, lane: int) -> None:
         """Let completed prompts decode, and note when prompts were last computed."""
-        for chunk in batch.chunks:
-            if len(self.groups) > 1:
-                self._land(chunk.request)
-            if chunk.last and chunk.request.id in self.run_list:
-                self._join(chunk.request, lane)
+        group, lanes, run_list = self.groups[lane], self._lanes, self.run_list
+        for request, _, _, last in batch.chunks:
+            if lanes > 1:
+                self._land(request)
+            if last and request.id in run_list:
+                group.join(request)
+                if lanes > 1:
+                    self.lane_of[request.id] = lane
         if not self._left_waiting:
             self._steps_since_prefill = 0  # a step that could not admit everybody does not count
 
@@ -216,11 +220,6 @@ class VllmPolicy:
     def _empty_group(self) -> DecodeGroup:
         pool = self.pool
         return WindowDecodeGroup(pool) if isinstance(pool, HybridCache) else DecodeGroup(pool.block_size)
-
-    def _join(self, request: Request, lane: int) -> None:
-        self.groups[lane].join(request)
-        if len(self.groups) > 1:
-            self.lane_of[request.id] = lane
 
     def _land(self, request: Request) -> None:
         self.flying[request.id] -= 1
@@ -251,8 +250,9 @@ class VllmPolicy:
 
     def holds_prompts(self) -> bool:
         """Return True if prompts must wait for the interval between prefills."""
-        held = self._steps_since_prefill + 1 < self.params.prefill_schedule_interval
-        return held and any(group.size for group in self.groups)
+        if self._steps_since_prefill + 1 >= self.params.prefill_schedule_interval:
+            return False
+        return any(group.size for group in self.groups)
 
     def detach(self, request: Request, scheduled: int = 0) -> None:
         """Take a request off its group or the partial prompts, and give back its blocks.
@@ -277,22 +277,25 @@ class VllmPolicy:
 
     def _next_waiting(self) -> Request | None:
         """Return the request to admit next: one whose KV has come up from a tier, else the queue's head."""
-        landed = self.loads.landed if self.loads is not None else None
-        return landed or (self.queue.head() if self.queue else None)
+        if self.loads is not None and self.loads.landed is not None:
+            return self.loads.landed
+        return self.queue.head() if self.queue else None
 
     def _admit(self, budget: int, chunks: list[Chunk], now_ns: int) -> list[Request]:
         """Admit from the head of the queue until the budget, the slots or the blocks run out."""
         queue, pool, size, loads = self.queue, self.pool, self._block_size, self.loads
+        run_list, params, gate = self.run_list, self.params, self._gate
         threshold = self.prefill_threshold()
+        held = self.holds_prompts()
         admitted: list[Request] = []
-        while budget > 0 and len(self.run_list) < self._max_seqs:
+        while budget > 0 and len(run_list) < self._max_seqs:
             request = self._next_waiting()
             if request is None:
                 break
             landed = loads is not None and request is loads.landed
             hits, idle_hits = (request.computed // size, 0) if landed else pool.hit(request)
             tokens = request.known - hits * size
-            if tokens > 1 and self.holds_prompts():
+            if held and tokens > 1:
                 break
             plan = None
             if loads is not None and not landed:
@@ -301,7 +304,7 @@ class VllmPolicy:
                     continue
                 known = request.known
                 fits = pool.admission_need(known, known, hits, idle_hits) <= self._room(request)
-                if self._gate and not fits:
+                if gate and not fits:
                     break
                 plan = loads.plan(request, hits, now_ns)
                 if plan.blocks:
@@ -312,11 +315,11 @@ class VllmPolicy:
             if 0 < threshold < tokens:
                 tokens = threshold
             if tokens > budget:
-                if not self.params.enable_chunked_prefill:
+                if not params.enable_chunked_prefill:
                     break
                 tokens = budget
             first = hits * size + tokens
-            whole = request.known if self._gate else first
+            whole = request.known if gate else first
             if pool.admission_need(first, whole, hits, idle_hits) > self._room(request):
                 break
             if loads is not None and landed:
@@ -329,19 +332,23 @@ class VllmPolicy:
                 if loads is not None and plan is not None:
                     loads.computed_instead(request, hits, plan)
             budget -= tokens
-            self.run_list[request.id] = request
+            run_list[request.id] = request
             admitted.append(request)
             chunks.append(self.schedule_chunk(request, tokens))
         return admitted
 
     def _room(self, request: Request) -> int:
         """Return the free blocks that a waiting request may have."""
-        held_free = self._watermark_blocks if self.run_list else 0
-        return self.pool.free - held_free - (self.loads.kept_from(request) if self.loads is not None else 0)
+        room = self.pool.free
+        if self.run_list:
+            room -= self._watermark_blocks
+        return room if self.loads is None else room - self.loads.kept_from(request)
 
     def prefill_threshold(self) -> int:
         """Return the most prompt tokens of one request in this step (0 = no limit)."""
         threshold = self.params.long_prefill_token_threshold
+        if not threshold:
+            return 0
         alone = len(self.run_list) + self.waiting <= 1
         return 0 if self.params.version == "0.33" and alone else threshold
 
