@@ -187,6 +187,8 @@ class SplitResult:
     links: tuple[LinkResult, ...]
     first_token: str
     """Which side samples the first token that the client sees: prefill or decode."""
+    room_first: bool
+    """True if no prompt is computed before the decoding side has room for it."""
     kept_local: int
     """Requests that were not split."""
     failed_transfers: int

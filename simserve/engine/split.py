@@ -264,6 +264,7 @@ class SplitCluster(Cluster):
                 if end.bytes_per_s
             ),
             first_token=self.split.engine.first_token,
+            room_first=self.split.engine.room_first,
             kept_local=self._local,
             failed_transfers=self._failed,
             role_changes=0,

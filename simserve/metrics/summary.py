@@ -12,6 +12,7 @@ from simserve.metrics.columns import Bool, Columns, derive
 from simserve.metrics.definitions import DEFINITIONS
 from simserve.metrics.slo import Slo
 from simserve.metrics.stability import Stability, judge
+from simserve.metrics.stages import STAGE_DEFINITIONS, SplitSummary, split_summary
 from simserve.metrics.tiers import TierUse, tier_uses, tier_warnings
 from simserve.metrics.utilisation import Use, pool_uses, replica_uses
 from simserve.metrics.window import Span, WindowSummary, steady_span, summarize_window, whole_span
@@ -67,10 +68,15 @@ class Summary:
     definitions: dict[str, str]
     kv_tiers: list[TierUse]
     """KV tiers below HBM, by replica; empty without tiers."""
+    split: SplitSummary | None = None
+    """Stages and transfers of a prefill/decode split."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists and numbers, as in summary.json."""
-        return asdict(self)
+        """Return plain dicts, lists and numbers, as in summary.json; nothing of a split that is not there."""
+        plain = asdict(self)
+        if self.split is None:
+            del plain["split"]
+        return plain
 
 
 def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = False) -> Summary:
@@ -97,8 +103,9 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
         price_per_hour=price,
         cost_per_million_output_tokens=_cost(price, whole, counts),
         warnings=[*result.warnings, *tier_warnings(tiers)],
-        definitions=dict(DEFINITIONS),
+        definitions=dict(DEFINITIONS) | (STAGE_DEFINITIONS if result.split is not None else {}),
         kv_tiers=tiers,
+        split=split_summary(result, whole.start_ns, whole.end_ns),
     )
 
 

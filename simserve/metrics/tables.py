@@ -9,9 +9,19 @@ from numpy.typing import NDArray
 from simserve.core import ReplicaResult, Result, Status, TokenGaps
 from simserve.metrics.columns import derive
 from simserve.metrics.slo import Slo, good
+from simserve.metrics.stages import stage_columns
 
 _STAMPS = ("arrival_ns", "first_scheduled_ns", "first_token_ns", "last_token_ns")
 _COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "requeued_ns")
+_SPLIT_STAMPS = (
+    "prefill_scheduled_ns",
+    "prefill_end_ns",
+    "room_ns",
+    "transfer_end_ns",
+    "decode_scheduled_ns",
+    "transfer_bytes",
+    "decode_cached_tokens",
+)
 _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms", "queueing_ms")
 _LINES = ("running", "waiting", "kv_used_blocks", "prefill_tokens", "decode_tokens", "steps")
 _STATUS = [status.name.lower() for status in Status]
@@ -35,7 +45,22 @@ def request_table(result: Result, slo: Slo | None) -> pa.Table:
         (result.arrival_order >= low) & (result.arrival_order < high) & columns.arrived
     )
     table["good"] = pa.nulls(len(result), pa.bool_()) if slo is None else pa.array(good(slo, columns))
+    if result.split is not None:
+        table |= _split_columns(result)
     return pa.table(table)
+
+
+def _split_columns(result: Result) -> dict[str, pa.Array]:
+    """Return the stamps of a split and the stages between them."""
+    assert result.split is not None
+    found = result.split.columns
+    names = [replica.name for replica in result.replicas]
+    table = {"prefill_replica": _words(found.prefill_replica, names)}
+    for name in _SPLIT_STAMPS:
+        table[name] = _nullable(getattr(found, name))
+    for name, values in stage_columns(result).items():
+        table[f"{name}_ns"] = _nullable(values)
+    return table
 
 
 def timeline_table(replicas: tuple[ReplicaResult, ...]) -> pa.Table:

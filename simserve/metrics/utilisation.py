@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simserve.core import PoolFacts, ReplicaResult, Result
 from simserve.metrics.window import Span, kv_use, ratio
@@ -23,7 +24,7 @@ class Use:
     pool: str
     gpus: int
     requests: int
-    """Requests whose last replica this was."""
+    """Requests whose last replica this was; in a split, those whose prompt it computed as well."""
     steps: int
     busy: float | None
     mfu: float | None
@@ -46,7 +47,7 @@ class Use:
 def replica_uses(result: Result, span: Span) -> list[Use]:
     """Return one row per replica, in the result's order."""
     facts = {pool.pool: pool for pool in result.pools}
-    requests = np.bincount(result.replica[result.replica >= 0], minlength=len(result.replicas))
+    requests = _requests(result)
     return [
         _use(replica.name, [replica], int(requests[i]), facts.get(replica.pool), span)
         for i, replica in enumerate(result.replicas)
@@ -56,7 +57,7 @@ def replica_uses(result: Result, span: Span) -> list[Use]:
 def pool_uses(result: Result, span: Span) -> list[Use]:
     """Return one row per pool, in order of first appearance."""
     facts = {pool.pool: pool for pool in result.pools}
-    requests = np.bincount(result.replica[result.replica >= 0], minlength=len(result.replicas))
+    requests = _requests(result)
     names = list(dict.fromkeys(replica.pool for replica in result.replicas))
     rows = []
     for name in names:
@@ -64,6 +65,13 @@ def pool_uses(result: Result, span: Span) -> list[Use]:
         replicas = [result.replicas[i] for i in members]
         rows.append(_use(name, replicas, int(requests[members].sum()), facts.get(name), span))
     return rows
+
+
+def _requests(result: Result) -> NDArray[np.int64]:
+    """Return the requests of each replica: those whose last one it was, and prompts that others answered."""
+    served = [result.replica] + ([result.split.columns.prefill_replica] if result.split is not None else [])
+    places = np.concatenate(served)
+    return np.bincount(places[places >= 0], minlength=len(result.replicas))
 
 
 def _use(

@@ -13,6 +13,8 @@ from simserve.report.headline import LIMIT_WORDS, hardware, headline, limits_in_
 from simserve.report.over_time import BINS, Course, course, over_time
 from simserve.report.page import Figure
 from simserve.report.stored import equals, floats
+from simserve.report.published_words import published_words
+from simserve.report.stages import STAGES, stage_chart
 from simserve.report.where import PARTS, parts, where_time_went
 from simserve.units import NS_PER_S
 
@@ -46,6 +48,7 @@ def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
         "bins": BINS,
         "parts": [(label, colour[1:]) for label, _, colour in PARTS],
         "definitions": summary["definitions"],
+        "stages": STAGES,
         "provenance": sorted(summary["provenance"], key=_trust),
     }
 
@@ -64,6 +67,8 @@ def run_charts(run: StoredRun, at: str = "") -> dict[str, Figure]:
         }
     return {at + name: figure for name, figure in figures.items() if figure["data"]}
 
+        if summary.get("split"):
+            figures["ttft-stages"] = stage_chart(done)
 
 def _distributions(run: StoredRun, done: pa.Table) -> dict[str, Figure]:
     whole = run.summary["whole"]
