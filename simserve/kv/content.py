@@ -29,10 +29,13 @@ class RunContent:
             rest = self._text(request)
         while len(known) < blocks:
             piece, rest = split(rest, self._block_size)
-            parent = known[-1] if known else 0
-            known.append(self._chains.setdefault((parent, piece), len(self._chains) + 1))
+            known.append(self.key(known[-1] if known else 0, piece))
         self._rest[request.id] = rest
         return known[:blocks]
+
+    def key(self, parent: int, piece: Runs) -> int:
+        """Return the key of the block of text `piece` that follows the one with key `parent` (0: none)."""
+        return self._chains.setdefault((parent, piece), len(self._chains) + 1)
 
     def forget(self, request: Request) -> None:
         """Drop the request's keys; the chains stay known."""

@@ -8,15 +8,36 @@ prefix, and only unlocked leaves are evicted, in the order of an eviction rule (
 from __future__ import annotations
 
 import heapq
+from typing import Protocol
 
+from simserve.kv.prefix import Below
 from simserve.kv.radix_eviction import EVICTION_RULES, EvictionRule
 from simserve.kv.radix_runs import Cursor, Runs, split, tokens_in
+
+
+class PageNames(Protocol):
+    """Gives pages names by which tiers below HBM know them (see `content.RunContent`)."""
+
+    def key(self, parent: int, piece: Runs) -> int:
+        """Return the name of the page `piece` that follows the page called `parent` (0: none)."""
+        ...
 
 
 class Node:
     """One edge of the tree with the run of tokens that leads to it."""
 
-    __slots__ = ("accessed", "children", "created", "hits", "length", "locks", "parent", "priority", "runs")
+    __slots__ = (
+        "accessed",
+        "children",
+        "created",
+        "hits",
+        "keys",
+        "length",
+        "locks",
+        "parent",
+        "priority",
+        "runs",
+    )
 
     def __init__(self, parent: Node | None, runs: Runs, length: int, clock: int, priority: int) -> None:
         """`clock` is the tree's access count, which stands in for the time."""
@@ -29,6 +50,8 @@ class Node:
         self.created = clock
         self.hits = 0
         self.priority = priority
+        self.keys: list[int] = []
+        """Names of its pages; empty if there are no tiers below."""
 
 
 class RadixTree:
@@ -47,6 +70,12 @@ class RadixTree:
         self._clock = 0
         self._heap: list[tuple[tuple[int, ...], int, Node]] = []
         self._pushes = 0
+        self._names: PageNames | None = None
+        self._below: Below | None = None
+
+    def put_above(self, below: Below, names: PageNames) -> None:
+        """Tell `below` of every page that enters an empty tree or leaves it, from now on."""
+        self._below, self._names = below, names
 
     def match(self, runs: Runs, tokens: int) -> tuple[Node, int]:
         """Return the end and the tokens of the longest cached prefix of the first `tokens` tokens of `runs`.
@@ -170,12 +199,17 @@ class RadixTree:
         child.parent = upper
         child.runs = tail
         child.length -= tokens
+        pages = tokens // self.page_size
+        upper.keys, child.keys = child.keys[:pages], child.keys[pages:]
         return upper
 
     def _grow(self, node: Node, cursor: Cursor, priority: int) -> None:
         runs = cursor.read(cursor.left)
         leaf = Node(node, runs, tokens_in(runs), self._clock, priority)
         node.children[self._first_page(runs)] = leaf
+        if self._below is not None:
+            leaf.keys = self._name(node, runs)
+            self._below.filled(leaf.keys)
         self.evictable += leaf.length
         self._offer(leaf)
 
@@ -184,8 +218,21 @@ class RadixTree:
         assert parent is not None
         del parent.children[self._first_page(node.runs)]
         node.parent = None
+        if self._below is not None:
+            self._below.dropped(node.keys[::-1])
         self.evictable -= node.length
         self._offer(parent)
+
+    def _name(self, parent: Node, runs: Runs) -> list[int]:
+        """Return the names of the pages of `runs`, which follow those of `parent`."""
+        assert self._names is not None
+        last = parent.keys[-1] if parent.keys else 0
+        keys: list[int] = []
+        while runs:
+            page, runs = split(runs, self.page_size)
+            last = self._names.key(last, page)
+            keys.append(last)
+        return keys
 
     def _first_page(self, runs: Runs) -> Runs:
         return split(runs, self.page_size)[0]

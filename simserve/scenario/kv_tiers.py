@@ -16,6 +16,9 @@ from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
 from simserve.scenario.spec import PoolSpec
 from simserve.units import GB, GIB, NS_PER_US
 
+LEAST_BLOCK_TOKENS = 16
+"""Tokens of the least block that is kept below HBM."""
+
 
 def check_tiers(spec: PoolSpec, engine: ResolvedEngine) -> None:
     """Refuse tiers where nothing can use them; raises `ScenarioError`."""
@@ -24,11 +27,18 @@ def check_tiers(spec: PoolSpec, engine: ResolvedEngine) -> None:
             raise ScenarioError("kv_tier_policy without kv_tiers: there is nothing that it could govern")
         return
     if "tiers" not in signature(engine.policy).parameters:
-        raise ScenarioError(f"{engine.label} does not simulate KV tiers yet; vllm does")
+        raise ScenarioError(f"{engine.label} does not simulate KV tiers; vLLM and SGLang do")
     if spec.pp > 1:
         raise ScenarioError(f"KV tiers with pp = {spec.pp} are not simulated yet, allowed is 1")
     if not getattr(engine.params, "enable_prefix_caching", True):
         raise ScenarioError("KV tiers need enable_prefix_caching: true")
+    if getattr(engine.params, "disable_radix_cache", False):
+        raise ScenarioError("KV tiers need disable_radix_cache: false")
+    if engine.block_size < LEAST_BLOCK_TOKENS:
+        raise ScenarioError(
+            f"KV tiers move whole blocks: block_size is {engine.block_size}, allowed is {LEAST_BLOCK_TOKENS} "
+            "or more; SGLang's pages are of one token by default, 64 is usual with its hierarchical cache"
+        )
 
 
 def tier_caches(

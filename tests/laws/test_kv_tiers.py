@@ -135,6 +135,47 @@ def test_a_slow_write_is_a_miss(write_ns: int, cached: int) -> None:
     assert world.run(THERE_AND_BACK)[0].cached_tokens.tolist() == [0, 0, cached]
 
 
+SGLANG = TieredWorld(
+    policy="sglang",
+    params={"chunked_prefill_size": -1, "disable_overlap_schedule": True},
+    latency=(1000, 10, 0, 0),
+)
+"""19 pages; the tree drops whole leaves, so the second prompt drops all 13 pages of the first."""
+
+
+@pytest.mark.parametrize(
+    ("block_ns", "ttft_ns", "cached", "refused"),
+    [
+        (10, 7 + 13 * 10 + 1000 + 10 * 3, 52, 0),  # thirteen pages are loaded, three tokens computed
+        (32, 7 + 13 * 32 + 1000 + 10 * 3, 52, 0),  # 423 ns: less than the 520 for 52 tokens
+        (40, 1000 + 10 * 55, 0, 52),  # 527 ns: more
+    ],
+)
+def test_sglang_loads_before_it_admits(block_ns: int, ttft_ns: int, cached: int, refused: int) -> None:
+    result, _ = SGLANG.but(tiers=(tier(50, block_ns=block_ns),)).run(THERE_AND_BACK)
+    assert result.first_token_ns[2] - RETURN_NS == ttft_ns
+    assert result.cached_tokens.tolist() == [0, 0, cached]
+    (found,) = result.replicas[0].kv_tiers
+    assert (found.hit_tokens, found.refused_tokens) == (cached, refused)
+
+
+@pytest.mark.parametrize(("write_through", "pages"), [(False, 13), (True, 2 * 13)])
+def test_sglang_writes_what_it_drops_or_what_it_fills(write_through: bool, pages: int) -> None:
+    """Back: the 13 pages of the first prompt. Through: those of both, as each is computed."""
+    world = SGLANG.but(tiers=(tier(50),), write_through=write_through)
+    result, _ = world.run(prompts([(0, FIRST, 1), (20_000, OTHER, 1)]))
+    assert result.replicas[0].kv_tiers[0].used_blocks == pages
+
+
+def test_sglang_leaves_a_loading_request_in_the_queue() -> None:
+    """A short prompt behind a load of 137 ns runs at once, and the loaded one after that step."""
+    before = [(0, FIRST, 1), (20_000, OTHER, 1), (30_000, list(range(20, 27)), 1)]
+    rows = [*before, (RETURN_NS, FIRST, 1), (RETURN_NS, [50], 1)]
+    result, _ = SGLANG.but(tiers=(tier(50),), kv_blocks=30).run(prompts(rows))
+    assert result.cached_tokens.tolist() == [0, 0, 0, 52, 0]
+    assert result.first_scheduled_ns[3:].tolist() == [RETURN_NS + 1000 + 10 * 7, RETURN_NS]
+
+
 def test_others_are_admitted_while_one_loads() -> None:
     """A short prompt behind a load of 127 ns runs at once, and the loaded one after that step."""
     rows = [(0, FIRST, 1), (20_000, OTHER, 1), (RETURN_NS, FIRST, 1), (RETURN_NS, [50], 1)]

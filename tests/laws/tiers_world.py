@@ -11,13 +11,35 @@ from simserve.core import Result, Trace
 from simserve.engine import ReplicaSpec, simulate
 from simserve.kv.tier_store import Store, TierSpec
 from simserve.kv.tiers import TierCache
-from simserve.policy.vllm import VllmParams, VllmPolicy
+from simserve.policy.base import POLICIES
 from simserve.router.base import ROUTERS
 from tests.engine.plain_latency import PlainLatency
 from tests.laws.watch import WatchedPolicy
-from tests.laws.world import BLOCK_SIZE, MAX_MODEL_LEN, make_trace
+from tests.laws.world import BLOCK_SIZE, MAX_MODEL_LEN, POOL_MARGIN_BLOCKS, make_trace
 
 BLOCK_BYTES = 4096
+BUDGET = {"vllm": {"max_num_batched_tokens": 32}, "sglang": {"chunked_prefill_size": 32}}
+"""Steps small enough to cut prompts."""
+SETTINGS = {
+    "vllm": [
+        {},
+        {"max_num_seqs": 2},
+        {"scheduling_policy": "priority"},
+        {"version": "0.15"},
+        {"version": "0.19", "max_num_batched_tokens": 64, "enable_chunked_prefill": False},
+        {"watermark": 0.2},
+        {"async_scheduling": True},
+        {"prefill_schedule_interval": 3},
+    ],
+    "sglang": [
+        {},
+        {"max_running_requests": 2},
+        {"disable_overlap_schedule": True},
+        {"schedule_policy": "lpm", "chunked_prefill_size": -1},
+        {"enable_mixed_chunk": True},
+        {"enable_priority_scheduling": True, "disable_overlap_schedule": True},
+    ],
+}
 
 
 def tier(
@@ -37,7 +59,7 @@ def tier(
 
 @dataclass(frozen=True)
 class TieredWorld:
-    """vLLM replicas with tiers below a small HBM pool."""
+    """Replicas with tiers below a small HBM pool."""
 
     tiers: tuple[TierSpec, ...] | None = (tier(),)
     """None: no tiers at all."""
@@ -48,6 +70,7 @@ class TieredWorld:
     replicas: int = 1
     latency: tuple[int, int, int, int] = (1000, 10, 3, 1)
     min_hit_tokens: int = 0
+    policy: str = "vllm"
 
     def run(self, trace: Trace, **options: Any) -> tuple[Result, list[Any]]:
         """Simulate; return the result and the policies."""
@@ -63,21 +86,25 @@ class TieredWorld:
         return replace(self, **changes)
 
     def _spec(self, index: int, latency: PlainLatency, trace: Trace, shared: list[Store]) -> ReplicaSpec:
-        policy = VllmPolicy(
-            VllmParams(**{"max_num_batched_tokens": 32, **self.params}),
-            kv_blocks=self.kv_blocks,
+        registered, blocks = (
+            POLICIES.get(self.policy),
+            self.kv_blocks + POOL_MARGIN_BLOCKS.get(self.policy, 0),
+        )
+        policy = registered(
+            registered.Params(**{**BUDGET[self.policy], **self.params}),
+            kv_blocks=blocks,
             block_size=BLOCK_SIZE,
             max_model_len=MAX_MODEL_LEN,
-            content=VllmPolicy.content_of(trace, BLOCK_SIZE),
+            content=registered.content_of(trace, BLOCK_SIZE),
             tiers=self._tier_cache(latency, shared),
         )
         return ReplicaSpec(
             name=f"replica-{index}",
             pool="all",
             gpus=1,
-            policy=WatchedPolicy(policy, self.kv_blocks),
+            policy=WatchedPolicy(policy, blocks),
             latency=latency,
-            kv_blocks=self.kv_blocks,
+            kv_blocks=blocks,
             block_size=BLOCK_SIZE,
             max_model_len=MAX_MODEL_LEN,
             limit_reason="as set by the test",
@@ -150,25 +177,14 @@ def tiered_worlds(draw: st.DrawFn) -> TieredWorld:
         )
     )
     write_through = draw(st.booleans())
-    params = draw(
-        st.sampled_from(
-            [
-                {},
-                {"max_num_seqs": 2},
-                {"scheduling_policy": "priority"},
-                {"version": "0.15"},
-                {"version": "0.19", "max_num_batched_tokens": 64, "enable_chunked_prefill": False},
-                {"watermark": 0.2},
-                {"async_scheduling": True},
-                {"prefill_schedule_interval": 3},
-            ]
-        )
-    )
+    policy = draw(st.sampled_from(sorted(SETTINGS)))
+    params = draw(st.sampled_from(SETTINGS[policy]))
     return TieredWorld(
         tiers=tuple(specs),
         write_through=write_through,
         inclusive=write_through or draw(st.booleans()),
         params=params,
+        policy=policy,
         kv_blocks=MAX_MODEL_LEN // BLOCK_SIZE + draw(st.sampled_from([0, 1, 5, 20])),
         replicas=draw(st.integers(1, 3)),
         latency=draw(st.sampled_from([(1000, 10, 3, 1), (100, 50, 0, 2), (1000, 200, 1, 0)])),

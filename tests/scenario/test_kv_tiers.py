@@ -43,7 +43,13 @@ def run(folder: Path, pool: str) -> Result:
         ("kv_tiers: [{kind: cup, capacity_gib: 1}]", "did you mean 'cpu'"),
         ("kv_tiers: [{kind: cpu, capacity_gib: 1, speed: 3}]", "unknown key 'speed'"),
         ("kv_tiers: [{kind: cpu, capacity_gib: -1}]", "greater than or equal to 0"),
-        ("kv_tiers: [{kind: cpu, capacity_gib: 1}], engine: sglang-0.5.23", "does not simulate KV tiers"),
+        ("kv_tiers: [{kind: cpu, capacity_gib: 1}], engine: sglang-0.5.23", "block_size is 1, allowed is 16"),
+        (
+            "kv_tiers: [{kind: cpu, capacity_gib: 1}], "
+            "engine: {preset: sglang-0.5.23, block_size: 64, disable_radix_cache: true}",
+            "disable_radix_cache: false",
+        ),
+        ("kv_tiers: [{kind: cpu, capacity_gib: 1}], engine: {policy: orca}", "vLLM and SGLang do"),
         (
             "kv_tiers: [{kind: cpu, capacity_gib: 1}], engine: {enable_prefix_caching: false}",
             "prefix_caching",
@@ -103,6 +109,19 @@ def test_more_tiers_find_more_up_to_the_rate_of_the_trace(tmp_path: Path) -> Non
     (most,) = cache_curve(deployment(tmp_path, "tp: 1").trace, [None], 16).points
     assert found[2] <= most.hit_tokens
     assert found[2] >= 0.95 * most.hit_tokens  # all but what overlapping requests compute twice
+    assert np.median(ttft_ns(all_of_it)) < np.median(ttft_ns(none))
+
+
+def test_sglang_finds_more_below_hbm(tmp_path: Path) -> None:
+    """Nearly all that a cache without limit would find in pages of 64 tokens; answers start sooner for it."""
+    head = HEAD.replace("vllm-0.33", "{preset: sglang-0.5.23, block_size: 64}")
+    tiers = "kv_tiers: [{kind: cpu, capacity_gib: 2000}], kv_tier_policy: {write: through}"
+    none, all_of_it = (
+        deployment(tmp_path, f"max_model_len: 131072, {pool}", head).simulate() for pool in ("tp: 1", tiers)
+    )
+    (most,) = cache_curve(deployment(tmp_path, "tp: 1").trace, [None], 64).points
+    assert none.cached_tokens.sum() < 0.9 * most.hit_tokens
+    assert 0.95 * most.hit_tokens <= all_of_it.cached_tokens.sum() <= most.hit_tokens
     assert np.median(ttft_ns(all_of_it)) < np.median(ttft_ns(none))
 
 

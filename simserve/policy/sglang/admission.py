@@ -37,7 +37,8 @@ class Admission:
         self._input_left = params.max_prefill_tokens - mixed
         self._chunk_left = params.chunked_prefill_size - mixed if params.chunked_prefill_size > 0 else None
         self._taken = mixed
-        self._promised = mixed + state.batch.reserved * self._ratio
+        loading = state.loads.reserved if state.loads is not None else 0
+        self._promised = mixed + state.batch.reserved * self._ratio + loading
         self.admitted: list[Sequence] = []
         self.preempted: list[Sequence] = []
         self.chunked: Sequence | None = None
@@ -72,12 +73,25 @@ class Admission:
         if cut:
             self.chunked = sequence
 
+    def wanted(self, sequence: Sequence) -> int:
+        """Return the tokens that a waiting request would take and reserve."""
+        return sequence.extend + self.outputs_reserved(sequence.outputs_left) + self._pool.page_size
+
+    def reserve(self, tokens: float) -> None:
+        """Promise tokens to a request that loads, or (below 0) take back what was promised to one."""
+        self._promised += tokens
+
+    @property
+    def left_for_loads(self) -> float:
+        """Tokens that neither the admitted nor the rest of the prompt in progress will need."""
+        rest = self.chunked.known - self.chunked.prefix - self.chunked.extend if self.chunked else 0
+        return self.total_left - self._pool.paged(rest)
+
     def try_add(self, sequence: Sequence, node: Node | None) -> Verdict:
         """Admit a waiting request, if it fits; its `prefix` tokens are cached and end at `node`."""
         if self._params.ignore_eos and self._params.disable_radix_cache:
             return self._try_add_known_lengths(sequence)
-        outputs = self.outputs_reserved(sequence.outputs_left)
-        wanted = sequence.extend + outputs + self._pool.page_size
+        wanted = self.wanted(sequence)
         extend = self._pool.paged(sequence.extend)
         if wanted >= self.total_left:
             return Verdict.NO_TOKEN

@@ -23,7 +23,7 @@ class Decode:
             state.full = False
             return None
         self._refresh.step()
-        if state.pool.make_room(batch.decode_need()):
+        if state.make_room(batch.decode_need()):
             state.ratio.decay(1)
         else:
             self._retract(step)
@@ -72,7 +72,8 @@ class Decode:
         """
         state = self._state
         may_admit = bool(state.queue) and (state.preempts or not state.full)
-        if may_admit or (state.unbooked is not None and state.unbooked.done):
+        late = state.unbooked
+        if may_admit or (late is not None and (late.done or (state.loads is not None and late.step.prefill))):
             return 1
         memory_lasts = state.batch.steps_within(state.pool.free)
         return 1 + min(memory_lasts, self._refresh.steps_before_lookup())

@@ -8,8 +8,10 @@ finds every place taken may send less urgent running requests back to the queue.
 from __future__ import annotations
 
 from simserve.core import Batch, Chunk
+from simserve.kv.radix import Node
 from simserve.policy.sglang.admission import Admission, Verdict
 from simserve.policy.sglang.decode import Decode
+from simserve.policy.sglang.loads import Loads
 from simserve.policy.sglang.order import QueueOrder
 from simserve.policy.sglang.sequence import Sequence
 from simserve.policy.sglang.state import State, Step
@@ -24,7 +26,7 @@ class Prefill:
         self._params = state.params
         self._order = QueueOrder(state.params, state.pool)
 
-    def attempt(self, step: Step) -> Batch | None:
+    def attempt(self, step: Step, now_ns: int) -> Batch | None:
         """Decide a prefill step, or return None if nobody can be admitted and no prompt is in progress."""
         state = self._state
         if state.preempts:
@@ -36,11 +38,14 @@ class Prefill:
                 state.full = True
                 return None
         self._order.sort(state.queue)
-        admission = self._admit()
+        admission = self._admit(now_ns)
         step.preempted = admission.preempted
-        taken = len(admission.admitted) - (state.chunked is not None)
-        new = state.queue[:taken]
-        del state.queue[:taken]
+        new = admission.admitted[state.chunked is not None :]
+        if state.loads is None:
+            del state.queue[: len(new)]
+        elif new:
+            gone = {sequence.request.id for sequence in new}
+            state.queue = [sequence for sequence in state.queue if sequence.request.id not in gone]
         state.requeue(admission.preempted)
         if not admission.admitted:
             return None
@@ -51,26 +56,55 @@ class Prefill:
     def _places(self) -> int:
         return self._params.max_running_requests - len(self._state.batch)
 
-    def _admit(self) -> Admission:
-        """Walk the queue; whoever is admitted is its beginning."""
-        state, params = self._state, self._params
+    def _admit(self, now_ns: int) -> Admission:
+        """Walk the queue; without tiers below HBM whoever is admitted is its beginning."""
+        state, params, loads = self._state, self._params, self._state.loads
         admission = Admission(state, mixed=len(state.batch) if params.enable_mixed_chunk else 0)
         if state.chunked is not None:
             state.chunked.plan(state.chunked.kv.stored)
             admission.go_on(state.chunked)
-        for sequence in state.queue:
+        for sequence in state.queue if loads is None else loads.order(state.queue):
             if len(admission.admitted) >= self._places():
                 state.full = True
             if state.full and not (state.preempts and self._make_place(sequence, admission)):
                 break
             node, cached = state.pool.lookup(sequence.runs(), sequence.known - 1)
             sequence.plan(cached)
-            verdict = admission.try_add(sequence, node)
+            if loads is None:
+                verdict = admission.try_add(sequence, node)
+            else:
+                verdict = self._try_with_tiers(loads, admission, sequence, node, now_ns)
             if verdict is Verdict.NO_TOKEN:
                 state.full = True
             if verdict is not Verdict.GO_ON:
                 break
         return admission
+
+    def _try_with_tiers(
+        self, loads: Loads, admission: Admission, sequence: Sequence, node: Node | None, now_ns: int
+    ) -> Verdict:
+        """Admit a request, or let it load what a tier has of its prompt, or wait for another's load."""
+        rest = loads.rest_of(sequence)
+        if not rest:
+            if loads.waits(sequence):
+                return Verdict.GO_ON
+            plan = loads.plan(sequence, now_ns)
+            if plan.blocks:
+                wanted = admission.wanted(sequence)
+                holding = loads.hold(sequence, node)
+                if wanted >= admission.left_for_loads:
+                    loads.let_go(holding)
+                    return Verdict.NO_TOKEN
+                loads.start(sequence, holding, plan, wanted, now_ns)
+                admission.reserve(loads.rest_of(sequence))
+                return Verdict.GO_ON
+        admission.reserve(-rest)
+        verdict = admission.try_add(sequence, node)
+        if admission.admitted[-1:] == [sequence]:
+            loads.admitted(sequence)
+        else:
+            admission.reserve(rest)
+        return verdict
 
     def _make_place(self, newcomer: Sequence, admission: Admission) -> bool:
         """Send less urgent running requests back for `newcomer`, if that helps; return whether it did."""

@@ -1,19 +1,24 @@
 """The scheduler of SGLang 0.5.23: prefill first, one prompt cut at a time, retraction when memory ends.
 
-Models the decisions of one replica without data parallelism, speculation, grammars, LoRA or hierarchical
-cache. Its rules were checked step by step against logs of the real scheduler (see `validate.golden_sglang`).
+Models the decisions of one replica without data parallelism, speculation, grammars or LoRA; of the
+hierarchical cache only the outline (see `loads`). The rules of all else were checked step by step against
+logs of the real scheduler (see `validate.golden_sglang`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simserve.core import Batch, Request, Wait
+from simserve.core import Batch, Request, TierResult, Wait
 from simserve.errors import ScenarioError
+from simserve.kv.content import RunContent
 from simserve.kv.radix_pool import RadixPool
+from simserve.kv.radix_runs import Run, Runs, canonical
+from simserve.kv.tiers import TierCache
 from simserve.policy.base import POLICIES
 from simserve.policy.sglang.content import Content, UniqueContent, trace_content
 from simserve.policy.sglang.decode import Decode
+from simserve.policy.sglang.loads import Loads
 from simserve.policy.sglang.params import SglangParams
 from simserve.policy.sglang.prefill import Prefill
 from simserve.policy.sglang.refresh import Refresh
@@ -40,11 +45,13 @@ class SglangPolicy:
         lanes: int = 1,
         content: Content | None = None,
         keep_ratio_when_idle: bool = False,
+        tiers: TierCache | None = None,
     ) -> None:
         """`block_size` is SGLang's page size in tokens; `content` says what the prompts are.
 
         Without `content` no two requests have a token in common. `keep_ratio_when_idle` leaves out what the
-        engine's loop does outside the scheduler: it resets the new-token ratio whenever it idles.
+        engine's loop does outside the scheduler: it resets the new-token ratio whenever it idles. `tiers`
+        below HBM need content and the radix cache.
         Raises ScenarioError for more than one lane: pipeline parallelism is not modelled.
         """
         if lanes != 1:
@@ -59,6 +66,7 @@ class SglangPolicy:
         self._prefill = Prefill(self.state, self._decode)
         self._results = Results(self.state)
         self._content = content or UniqueContent()
+        self.state.loads = self._loads_from(tiers, content)
         self._most_tokens = max_model_len - 1 - block_size
         self._overlap = not params.disable_overlap_schedule
         self.plans_ahead = self._overlap
@@ -82,6 +90,11 @@ class SglangPolicy:
         pool = self.state.pool
         return (pool.capacity - pool.room) // pool.page_size
 
+    @property
+    def kv_tiers(self) -> tuple[TierResult, ...]:
+        """Totals of the tiers below HBM."""
+        return self.state.loads.tiers.results() if self.state.loads is not None else ()
+
     def add(self, request: Request) -> None:
         """Put an arriving request in the waiting queue.
 
@@ -93,18 +106,26 @@ class SglangPolicy:
 
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         """Decide the next step; a result kept back is processed first if nothing can be done without it."""
-        batch = self._decide()
+        loads = self.state.loads
+        if loads is not None:
+            loads.land(now_ns)
+        batch = self._decide(now_ns)
         if batch is None and (self._results.settle() or self.state.sent_back):
-            batch = self._decide()
+            batch = self._decide(now_ns)
+        until_ns = loads.next_ns if loads is not None else None
         if batch is not None:
+            batch.until_ns = until_ns
             return batch
         if not self._keep_ratio_when_idle:
             self.state.ratio.reset()
-        return Wait()
+        return Wait(until_ns)
 
     def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
         """Book the step decided last; with overlap keep its result until the next one is decided."""
         step, done = self.last, {request.id for request in finished}
+        if self.state.loads is not None:
+            for request in finished:
+                self.state.loads.forget(request)
         if self._overlap:
             self._results.settle()
         if steps > 1:
@@ -130,11 +151,27 @@ class SglangPolicy:
 
     # -- parts -----------------------------------------------------------------------------------------
 
-    def _decide(self) -> Batch | None:
+    def _loads_from(self, tiers: TierCache | None, content: Content | None) -> Loads | None:
+        """Connect the pool to tiers below it, if there are any with room."""
+        if tiers is None or tiers.empty:
+            return None
+        pool = self.state.pool
+        if content is None or not pool.cache:
+            raise ScenarioError("KV tiers need the radix cache and prompts with content")
+        names = RunContent(self._text, pool.page_size)
+        pool.tree.put_above(tiers, names)
+        return Loads(pool, tiers, names)
+
+    def _text(self, request: Request) -> Runs:
+        """Return prompt and output of a request, the output as long as it may get."""
+        output = Run(*self._content.output_place(request), request.max_tokens)
+        return canonical((*self._content.prompt(request), output))
+
+    def _decide(self, now_ns: int) -> Batch | None:
         """Prefill if anything can be prefilled, else decode."""
         last, self.last = self.last, Step()
         self._join(last)
-        return self._prefill.attempt(self.last) or self._decode.attempt(self.last)
+        return self._prefill.attempt(self.last, now_ns) or self._decode.attempt(self.last)
 
     def _join(self, last: Step) -> None:
         """Bring the running batch up to date: completed prompts come in, finished requests go out."""

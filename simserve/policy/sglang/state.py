@@ -8,6 +8,7 @@ from typing import NamedTuple
 from simserve.core import Request
 from simserve.errors import InvariantError
 from simserve.kv.radix_pool import RadixPool
+from simserve.policy.sglang.loads import Loads
 from simserve.policy.sglang.params import RETRACT_DECODE_STEPS, SglangParams
 from simserve.policy.sglang.ratio import NewTokenRatio
 from simserve.policy.sglang.running import Running
@@ -42,6 +43,8 @@ class State:
     def __init__(self, params: SglangParams, pool: RadixPool) -> None:
         self.params = params
         self.pool = pool
+        self.loads: Loads | None = None
+        """Loads from tiers below HBM, if there are any."""
         self.batch = Running(pool.page_size)
         self.ratio = NewTokenRatio(params.schedule_conservativeness)
         self.queue: list[Sequence] = []
@@ -74,9 +77,15 @@ class State:
         sequence.waiting = True
         self.queue.append(sequence)
 
+    def make_room(self, tokens: int) -> bool:
+        """Let `tokens` tokens be free, evicting if needed; loads give way. Return whether they are."""
+        if self.pool.make_room(tokens):
+            return True
+        return self.loads is not None and self.loads.cancel() and self.pool.make_room(tokens)
+
     def take(self, tokens: int) -> None:
         """Take `tokens` free tokens, evicting if needed."""
-        if not self.pool.make_room(tokens):
+        if not self.make_room(tokens):
             raise InvariantError(f"{tokens} KV tokens wanted, {self.pool.free} free")
         self.pool.free -= tokens
 
