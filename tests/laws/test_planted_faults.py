@@ -95,7 +95,7 @@ def test_a_gap_that_is_counted_twice(monkeypatch) -> None:
 def test_a_token_that_nobody_counted(monkeypatch) -> None:
     run = Meter.run
     fewer = lambda self, start, end, policy, batch, live, steps: run(  # noqa: E731
-        self, start, end, policy, batch, live - 1, steps
+        self, start, end, policy, batch, live - bool(live), steps
     )
     monkeypatch.setattr(Meter, "run", fewer)
     with pytest.raises(LawBroken, match="tokens came from"):
