@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simserve.cli.validate_options import AsJson, Overhead, Page, Quiet
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -25,15 +27,10 @@ def measured(
     only: Annotated[
         list[str] | None, typer.Option(help="Experiments whose id contains this; repeatable.")
     ] = None,
-    overhead: Annotated[
-        str | None, typer.Option(help="Engine overhead: a name, or a file that `simserve calibrate` wrote.")
-    ] = None,
-    page: Annotated[
-        Path | None,
-        typer.Option(help="Page whose marked tables to replace: docs/fidelity.md."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
+    overhead: Overhead = None,
+    page: Page = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Replay measured runs on the deployments that they name, and print the error of each metric.
 

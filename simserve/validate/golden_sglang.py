@@ -13,6 +13,7 @@ from simserve.core import Batch, Request, Wait
 from simserve.kv.radix_runs import Runs, canonical
 from simserve.policy.sglang import SglangParams, SglangPolicy
 from simserve.validate.golden import Comparison, GoldenLog, compare
+from simserve.validate.golden_clients import LogClients
 
 OUTPUT_SEGMENT = 10_000
 """Segment 10000 + i of a log is the output of request i."""
@@ -98,13 +99,7 @@ class Replay:
         self._admitted: set[int] = set()
         self._unseen: list[int] = []
         self._ended: list[int] = []
-        self._due: dict[int, list[int]] = {}
-        self._followers: dict[int, list[int]] = {}
-        for row in requests:
-            if "at" in row:
-                self._due.setdefault(row["at"], []).append(row["id"])
-            else:
-                self._followers.setdefault(row["after"], []).append(row["id"])
+        self._clients = LogClients(requests)
 
     def step(self, t: int) -> dict[str, Any]:
         """Take the step with counter `t` and return it in the log's format."""
@@ -123,7 +118,7 @@ class Replay:
         if isinstance(batch, Batch):
             steps = min(most_steps, batch.repeats, self._steps_to_end(batch))
             for ahead in range(1, steps):
-                if t + ahead in self._due:
+                if self._clients.are_due(t + ahead):
                     if not batch.sealed:
                         steps = ahead
                         break
@@ -135,7 +130,7 @@ class Replay:
     # -- clients ---------------------------------------------------------------------------------------
 
     def _arrive(self, t: int) -> list[int]:
-        arrivals = sorted(self._due.pop(t, []))
+        arrivals = self._clients.arrivals(t)
         for index in arrivals:
             row = self._rows[index]
             prompt_tokens = sum(length for _, _, length in row["prompt"])
@@ -145,9 +140,7 @@ class Replay:
     def _outcome(self, batch: Batch | Wait, t: int) -> dict[str, Any]:
         """Note whose result was processed at step `t`: this step's, or with overlap the one before."""
         ended = self._ended if isinstance(batch, Batch) else []
-        for index in ended:
-            for follower in self._followers.get(index, ()):
-                self._due.setdefault(t + self._rows[follower]["gap"], []).append(follower)
+        self._clients.see_ends(ended, t)
         pool = self.policy.state.pool
         return {"fin": ended, "free_end": pool.free, "evictable_end": pool.tree.evictable}
 

@@ -15,6 +15,7 @@ from simserve.kv.content import RunContent
 from simserve.kv.radix_runs import Run, Runs, canonical
 from simserve.policy.vllm import VllmParams, VllmPolicy
 from simserve.validate.golden import Comparison, GoldenLog, compare
+from simserve.validate.golden_clients import LogClients
 
 STEP_FIELDS = ("arr", "s", "new", "res", "pre", "free", "run", "wait", "fin", "free_end")
 """Fields of a step that are compared, all exactly."""
@@ -75,13 +76,7 @@ class Replay:
         )
         self._arrived = 0
         self._admitted: set[int] = set()
-        self._due: dict[int, list[int]] = {}
-        self._followers: dict[int, list[int]] = {}
-        for row in requests:
-            if "at" in row:
-                self._due.setdefault(row["at"], []).append(row["id"])
-            else:
-                self._followers.setdefault(row["after"], []).append(row["id"])
+        self._clients = LogClients(requests)
 
     def step(self, t: int) -> dict[str, Any]:
         """Take the step with counter `t` and return it in the log's format."""
@@ -103,22 +98,20 @@ class Replay:
         finished = self._play(batch, steps)
         if self._async:
             finished, self._unseen = self._unseen, finished
-        for index in finished:
-            for follower in self._followers.get(index, ()):
-                self._due.setdefault(t + steps - 1 + self._rows[follower]["gap"], []).append(follower)
+        self._clients.see_ends(finished, t + steps - 1)
         return row | {"fin": finished, "free_end": self.policy.pool.free}, steps
 
     def _arrive_within(self, t: int, steps: int, sealed: bool) -> int:
         """Let arrivals of a sealed run queue; return its steps, cut before the first if it is not sealed."""
         for ahead in range(1, steps):
-            if t + ahead in self._due:
+            if self._clients.are_due(t + ahead):
                 if not sealed:
                     return ahead
                 self._arrive(t + ahead)
         return steps
 
     def _arrive(self, t: int) -> list[int]:
-        arrivals = sorted(self._due.pop(t, []))
+        arrivals = self._clients.arrivals(t)
         for index in arrivals:
             row = self._rows[index]
             prompt_tokens = sum(length for _, _, length in row["prompt"])
