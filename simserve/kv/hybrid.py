@@ -1,8 +1,8 @@
 """KV blocks of a model with full and sliding-window attention layers, as vLLM's hybrid KV cache keeps them.
 
-Two groups of layers, one full and one with a window, take equal blocks from one free list: a request holds
-one of each for every `block_size` tokens, but the window group gives a block back as soon as the window has
-passed it, while the request goes on. Follows vLLM 0.33.0, 0.19.0 and 0.15.1; more groups are not modelled.
+Groups of layers, some full and some with a window, take equal blocks from one free list: a request holds
+one of each for every `block_size` tokens, but window groups give a block back as soon as the window has
+passed it, while the request goes on. Follows vLLM 0.33.0, 0.19.0 and 0.15.1; all windows have one size.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from simserve.errors import InvariantError
 from simserve.kv.pool import blocks_for
 from simserve.kv.prefix import Content
 
-GROUPS = 2
-FULL, WINDOW = range(GROUPS)
 _PASSED = 0
 """Stands in a request's list for a block that its window passed before it held it."""
 
@@ -28,10 +26,12 @@ class _Held:
 
     rank: int
     """Place in the order of admission."""
-    blocks: tuple[list[int], list[int]]
+    blocks: list[list[int]]
     """By group, from the request's first."""
     passed: int
-    """Blocks of the window group that the window has passed."""
+    """Blocks that the window has passed."""
+    fork: int
+    """Blocks of the beginning that full groups had cached and window groups had not; 0 if none."""
 
 
 class HybridCache:
@@ -41,24 +41,33 @@ class HybridCache:
         self,
         total: int,
         block_size: int,
-        window: int,
+        windows: Sequence[int] | int,
         content: Content | None,
         blanks_first: bool = True,
         window_limit: int | None = None,
+        retention_tokens: int | None = None,
     ) -> None:
-        """`total` usable blocks, shared by both groups; a token sees `window` tokens, itself included.
+        """`total` usable blocks, shared by groups of these windows: the tokens that a token sees; 0: all.
 
-        Without `content` nothing is cached. `window_limit`: blocks of the window group, at most, that the
-        check for whole sequences counts. `blanks_first`: as in `PrefixCache`.
+        Without `content` nothing is cached. `window_limit`: blocks of a window group, at most, that the
+        check for whole sequences counts. `blanks_first`: as in `PrefixCache`. `retention_tokens`: None caches
+        every full block of a window group; 0 only those that a prompt, or where prompts part, ends with; a
+        number of tokens also those that each such stretch ends with.
         """
+        if isinstance(windows, int):
+            windows = (0, windows)
         self.total = total
         self.block_size = block_size
-        self.window = window
+        self.groups = len(windows)
+        self.window = max(windows)
+        self.window_groups = [index for index, window in enumerate(windows) if window]
+        self._full_groups = [index for index, window in enumerate(windows) if not window]
+        self._retention = None if retention_tokens is None else retention_tokens // block_size
         self._content = content
         self._blanks_first = blanks_first or content is None
         self._window_limit = window_limit
-        self._visible = blocks_for(window - 1, block_size)
-        """Blocks of the window group that a cached prefix must end with."""
+        self._visible = blocks_for(self.window - 1, block_size)
+        """Blocks of a window group that a cached prefix must end with."""
         self._blanks = total
         """Free blocks without a name, ahead of the queue."""
         self._queue: OrderedDict[int, None] = OrderedDict()
@@ -90,26 +99,26 @@ class HybridCache:
     def hit(self, request: Request) -> tuple[int, int]:
         """Return the cached blocks per group that the request starts with, and how many nobody holds.
 
-        The full group must have all of them, the window group those that the next token sees; at least one
-        token is left to compute. What nobody holds is counted over both groups.
+        Full groups must have all of them, window groups those that the next token sees; at least one token
+        is left to compute. What nobody holds is counted over all groups.
         """
         if self._content is None:
             return 0, 0
         keys = self._content.keys(request, (request.known - 1) // self.block_size)
-        cached = self._cached
-        longest = next((i for i, key in enumerate(keys) if (FULL, key) not in cached), len(keys))
-        keys = keys[: self._window_hit(keys[:longest])]
+        keys = keys[: self._window_hit(keys[: self._full_hit(keys)])]
         return len(keys), sum(not self._holders[block] for group in self._hit_blocks(keys) for block in group)
 
     def admission_need(self, first: int, whole: int, hits: int, idle_hits: int) -> int:
         """Return the free blocks without which a request that would hold `first` tokens stays out.
 
-        `whole` tokens must fit as well, but of them the window group counts no more than its limit.
+        `whole` tokens must fit as well, but of them a window group counts no more than its limit.
         """
         blocks = blocks_for(whole, self.block_size)
         in_window = blocks if self._window_limit is None else min(blocks, self._window_limit)
-        now = GROUPS * (blocks_for(first, self.block_size) - hits)
-        return max(now, blocks - hits + max(0, in_window - hits)) + idle_hits
+        now = self.groups * (blocks_for(first, self.block_size) - hits)
+        in_all = len(self._full_groups) * (blocks - hits)
+        in_all += len(self.window_groups) * max(0, in_window - hits)
+        return max(now, in_all) + idle_hits
 
     def needed(self, request: Request, computed: int, tokens: int) -> int:
         """Give back what the window has passed; return the blocks that `tokens` after `computed` need."""
@@ -119,14 +128,17 @@ class HybridCache:
     def admit(self, request: Request, hits: int, tokens: int) -> None:
         """Hold the first `hits` cached blocks of each group and what `tokens` further tokens need."""
         keys = self._content.keys(request, hits) if self._content else []
-        full, in_window = self._hit_blocks(keys)
-        for block in full + in_window:
+        found = self._hit_blocks(keys)
+        fork = self._fork(request, hits)
+        for block in (block for group in found for block in group):
             if not self._holders[block]:
                 del self._queue[block]
             self._holders[block] += 1
-        passed = hits - len(in_window)
+        passed = self._passed(hits * self.block_size)
+        for group in self.window_groups:
+            found[group][:0] = [_PASSED] * passed
         self._admissions += 1
-        self._held[request.id] = _Held(self._admissions, (full, [_PASSED] * passed + in_window), passed)
+        self._held[request.id] = _Held(self._admissions, found, passed, fork)
         self._cover(request, hits * self.block_size, tokens)
 
     def extend(self, request: Request, tokens: int) -> None:
@@ -144,59 +156,88 @@ class HybridCache:
             self._forget(self._queue.popitem(last=False)[0])
 
     def slide(self, request: Request, computed: int) -> None:
-        """Give back the blocks of the window group that no token from `computed` on sees, the last first."""
+        """Give back the blocks of window groups that no token from `computed` on sees, the last first."""
         held = self._held[request.id]
         passed = self._passed(computed)
         if passed > held.passed:
-            self._enter(request, WINDOW, passed)
-            self._give(held.blocks[WINDOW][held.passed : passed])
+            for group in self.window_groups:
+                self._enter(request, group, passed)
+                self._give(held.blocks[group][held.passed : passed])
             held.passed = passed
 
     def release(self, request: Request, tokens: int) -> None:
         """Give back all blocks of a request whose first `tokens` tokens are computed or scheduled.
 
-        The full group's go first, in each group the request's last block first.
+        One group after the other, in each group the request's last block first.
         """
-        for group in range(GROUPS):
+        for group in range(self.groups):
             self._enter(request, group, tokens // self.block_size)
         held = self._held.pop(request.id)
         if self._content is not None:
             self._content.forget(request)
         blocks = blocks_for(tokens, self.block_size)
-        for group, gone in ((FULL, 0), (WINDOW, held.passed)):
-            named = held.blocks[group]
+        for group, named in enumerate(held.blocks):
+            gone = held.passed if group in self.window_groups else 0
             self._give((named + [self._name() for _ in range(blocks - len(named))])[gone:])
 
-    # -- the two groups --------------------------------------------------------------------------------
+    # -- the groups ------------------------------------------------------------------------------------
 
     def _passed(self, computed: int) -> int:
         """Return the blocks that end before all that the token after `computed` sees."""
         return max(0, computed - self.window + 1) // self.block_size
 
     def _more(self, computed: int, tokens: int) -> int:
-        return GROUPS * (
-            blocks_for(computed + tokens, self.block_size) - blocks_for(computed, self.block_size)
-        )
+        size = self.block_size
+        return self.groups * (blocks_for(computed + tokens, size) - blocks_for(computed, size))
 
     def _cover(self, request: Request, computed: int, tokens: int) -> None:
         """Take the blocks for `tokens` after `computed`, and enter those that become full in the cache."""
         self.take(self._more(computed, tokens))
-        for group in range(GROUPS):
+        for group in range(self.groups):
             self._enter(request, group, (computed + tokens) // self.block_size)
 
+    def _full_hit(self, keys: Sequence[int]) -> int:
+        """Return how many of the keys, from the first, all full groups have cached."""
+        cached, groups = self._cached, self._full_groups
+        missing = (i for i, key in enumerate(keys) if any((group, key) not in cached for group in groups))
+        return next(missing, len(keys))
+
     def _window_hit(self, keys: Sequence[int]) -> int:
-        """Return how many of the keys remain if the window group must have all that the next token sees."""
+        """Return how many of the keys remain if window groups must have all that the next token sees."""
+        cached, groups = self._cached, self.window_groups
         run = 0
         for index in range(len(keys) - 1, -1, -1):
-            run = run + 1 if (WINDOW, keys[index]) in self._cached else 0
+            run = run + 1 if all((group, keys[index]) in cached for group in groups) else 0
             if run == self._visible:
                 return index + run
         return run
 
-    def _hit_blocks(self, keys: Sequence[int]) -> tuple[list[int], list[int]]:
+    def _hit_blocks(self, keys: Sequence[int]) -> list[list[int]]:
         """Return the blocks of each group that a request with these cached keys takes up."""
         seen = keys[self._passed(len(keys) * self.block_size) :]
-        return [self._oldest(FULL, key) for key in keys], [self._oldest(WINDOW, key) for key in seen]
+        windows = self.window_groups
+        return [
+            [self._oldest(group, key) for key in (seen if group in windows else keys)]
+            for group in range(self.groups)
+        ]
+
+    def _fork(self, request: Request, hits: int) -> int:
+        """Return where full groups stop to have a beginning of which window groups had only `hits` blocks."""
+        if self._content is None or self._retention is None or not self._full_groups:
+            return 0
+        keys = self._content.keys(request, (request.known - 1) // self.block_size)
+        full = self._full_hit(keys)
+        return full if full > hits else 0
+
+    def _is_kept(self, request: Request, group: int, index: int) -> bool:
+        """Return whether the request's block number `index`, now full, enters the cache."""
+        if self._retention is None or group not in self.window_groups:
+            return True
+        ends = ((request.prompt_tokens - 1) // self.block_size, self._held[request.id].fork)
+        if any(end - self._visible <= index < end for end in ends):
+            return True
+        stretch = self._retention
+        return stretch > 0 and index % stretch >= stretch - self._visible
 
     def _oldest(self, group: int, key: int) -> int:
         return next(iter(self._cached[group, key]))
@@ -217,11 +258,13 @@ class HybridCache:
         if self._content is None:
             held += [self._name() for _ in range(full - len(held))]
             return
-        for key in self._content.keys(request, full)[len(held) :]:
+        first = len(held)
+        for index, key in enumerate(self._content.keys(request, full)[first:], first):
             block = self._name()
-            self._tag_of[block] = group, key
-            self._cached.setdefault((group, key), {})[block] = None
             held.append(block)
+            if self._is_kept(request, group, index):
+                self._tag_of[block] = group, key
+                self._cached.setdefault((group, key), {})[block] = None
 
     def _give(self, blocks: Sequence[int]) -> None:
         """Return blocks that a request held, the last of them first."""

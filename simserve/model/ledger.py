@@ -13,6 +13,7 @@ from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
 from simserve.model.activation import activation_peak
 from simserve.model.kv import KvFootprint, stage_footprint
+from simserve.model.kv_groups import KvGroups
 from simserve.model.memory_rules import (
     GRAPH_BYTES_PER_LAYER,
     KERNELS_BYTES,
@@ -60,11 +61,17 @@ class MemoryLedger:
     stage: int
     """Index of the pipeline stage."""
     footprint: KvFootprint
+    kv_groups: KvGroups | None = None
+    """Groups of layers that share the blocks; None: a block holds its tokens in all layers."""
+    longest_position: int = 0
+    """Longest sequence of the model."""
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens that the usable blocks hold."""
-        return self.kv_blocks * self.block_size
+        """Tokens of one sequence that the usable blocks hold (with groups, at most the model's maximum)."""
+        if self.kv_groups is None:
+            return self.kv_blocks * self.block_size
+        return self.kv_groups.longest(self.kv_blocks, self.block_size, self.longest_position)
 
     def line(self, name: str) -> MemoryLine:
         """Return the line of that name."""
@@ -89,6 +96,8 @@ class MemorySettings:
     sequence_tokens: int | None = None
     experts_dtype: str | None = None
     """Type of routed experts where it differs from `weights_dtype`."""
+    kv_groups: KvGroups | None = None
+    """Groups of layers that share the blocks, where the engine keeps window layers apart."""
 
 
 def raw_ledger(settings: MemorySettings) -> MemoryLedger:
@@ -109,9 +118,13 @@ def _stage_ledger(settings: MemorySettings, stage: Stage, weights: WeightBytes) 
     lines = [*_fixed_lines(settings), *_weight_lines(settings, weights), *_overhead_lines(settings, stage)]
     kv_bytes = settings.gpu.hbm_bytes - sum(line.bytes for line in lines)
     footprint = stage_footprint(settings.spec, stage.layers, settings.parallelism.tp, settings.kv_dtype)
+    groups = settings.kv_groups
     per_token, basis = _kv_per_token(settings, footprint)
     if per_token == 0:
         raise ScenarioError(f"{settings.spec.name} has a pipeline stage without a KV cache; use fewer stages")
+    block_bytes = settings.block_size * per_token
+    if groups is not None:
+        block_bytes /= len(groups.windows)
     lines.append(MemoryLine("KV cache", kv_bytes, basis))
     return MemoryLedger(
         hbm_bytes=settings.gpu.hbm_bytes,
@@ -120,9 +133,11 @@ def _stage_ledger(settings: MemorySettings, stage: Stage, weights: WeightBytes) 
         kv_bytes=kv_bytes,
         kv_bytes_per_token=per_token,
         block_size=settings.block_size,
-        kv_blocks=int(kv_bytes // (settings.block_size * per_token)) - 1,
+        kv_blocks=int(kv_bytes // block_bytes) - 1,
         stage=stage.index,
         footprint=footprint,
+        kv_groups=groups,
+        longest_position=settings.spec.max_position_embeddings,
     )
 
 
@@ -180,7 +195,14 @@ def _overhead_lines(settings: MemorySettings, stage: Stage) -> list[MemoryLine]:
 
 
 def _kv_per_token(settings: MemorySettings, footprint: KvFootprint) -> tuple[float, str]:
-    tokens = settings.sequence_tokens
+    tokens, groups = settings.sequence_tokens, settings.kv_groups
+    if groups is not None:
+        per_layer = footprint.bytes_per_token / settings.spec.num_layers
+        per_token = per_layer * groups.layers * len(groups.windows)
+        return (
+            per_token,
+            f"{settings.kv_dtype}, a block holds the tokens of one of the groups: {groups.words}",
+        )
     per_token = footprint.mean_bytes_per_token(tokens)
     basis = f"{settings.kv_dtype}, {per_token:g} B per token and rank"
     if tokens is not None:

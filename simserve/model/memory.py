@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
+from simserve.model.kv_groups import KvGroups
 from simserve.model.ledger import MemoryLedger, MemoryLine, MemorySettings, raw_ledger
 from simserve.model.memory_advice import explain_shortage
 from simserve.model.memory_rules import VLLM, MemoryRules
@@ -32,13 +33,15 @@ def memory_ledger(
     redundant_experts: int = 0,
     sequence_tokens: int | None = None,
     experts_dtype: str | None = None,
+    kv_groups: KvGroups | None = None,
 ) -> MemoryLedger:
     """Return the ledger of one GPU, in bytes.
 
     `gpu_memory_utilization` is the share that the engine may use (SGLang: the static share). `rules` are the
     engine version's. `sequence_tokens` is a typical length over which windows, chunks and constant states
     are spread; None counts windows and chunks as if they grew like full attention (never too little).
-    `experts_dtype` is the type of routed experts where it differs from `weights_dtype`.
+    `experts_dtype` is the type of routed experts where it differs from `weights_dtype`. `kv_groups` is how
+    the engine divides the layers where it lets windows give blocks back.
 
     Raises `ScenarioError` if the model, or one request of `max_model_len` tokens, does not fit.
     """
@@ -56,6 +59,7 @@ def memory_ledger(
         redundant_experts,
         sequence_tokens,
         experts_dtype,
+        kv_groups,
     )
     _check(settings)
     ledger = raw_ledger(settings)

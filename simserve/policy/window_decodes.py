@@ -1,4 +1,4 @@
-"""Decoding sequences of a model with a sliding-window KV group: who takes and gives back a block, and when.
+"""Decoding sequences of a model with sliding-window KV groups: who takes and gives back a block, and when.
 
 A member takes a block of each group when its context is a multiple of the block size, and gives one back when
 its window passes the end of a block. Either happens once in `block_size` steps, at a residue of its context,
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from simserve.core import Request
 from simserve.kv import HybridCache, Pool
-from simserve.kv.hybrid import GROUPS
 from simserve.policy.decodes import FOREVER, DecodeGroup
 
 _ROUNDS_AHEAD = 4
@@ -44,7 +43,7 @@ class WindowDecodeGroup(DecodeGroup):
 
     def blocks_next(self) -> int:
         """Return the new blocks that the next step takes before it gives any back."""
-        return GROUPS * super().blocks_next()
+        return self._pool.groups * super().blocks_next()
 
     def take_next(self, pool: Pool, needed: int) -> None:
         """Take the blocks of the next step and give back what windows pass (of the pool it was made for)."""
@@ -60,7 +59,7 @@ class WindowDecodeGroup(DecodeGroup):
             for request in sorted(touched.values(), key=hybrid.rank):
                 hybrid.slide(request, self.computed(request) + ahead)
                 if request.id in growing:
-                    hybrid.take(GROUPS)
+                    hybrid.take(hybrid.groups)
 
     def steps_blocked(self) -> int:
         """Return the steps, the next included, after which no block was taken or given back since it."""
@@ -78,12 +77,12 @@ class WindowDecodeGroup(DecodeGroup):
             return FOREVER
         free = blocks - self.blocks_next()
         for ahead in range(1, _ROUNDS_AHEAD * self.block_size):
-            takes = GROUPS * len(self._growing(ahead))
+            takes = self._pool.groups * len(self._growing(ahead))
             if takes > free:
                 return ahead
             first_passed = self._pool.window - 1 + self.block_size - ahead
             gives = sum(self.computed(member) >= first_passed for member in self._passing(ahead).values())
-            free += gives - takes
+            free += gives * len(self._pool.window_groups) - takes
         return _ROUNDS_AHEAD * self.block_size
 
     def _growing(self, ahead: int) -> dict[int, Request]:

@@ -20,7 +20,7 @@ def own_text(request):
 
 
 def cache(total, text=text, **options):
-    return HybridCache(total, 4, 8, RunContent(text, 4), **options)
+    return HybridCache(total, 4, (0, 8), RunContent(text, 4), **options)
 
 
 def ask(index, prompt_tokens):
@@ -140,7 +140,7 @@ def test_whole_sequences_are_checked_with_a_bounded_window_group():
 
 
 def test_without_content_blocks_are_only_counted():
-    pool = HybridCache(20, 4, 8, None, blanks_first=False)
+    pool = HybridCache(20, 4, (0, 8), None, blanks_first=False)
     request = admitted(pool, 0, 18)
     pool.slide(request, 18)
     assert (pool.used, pool.hit(ask(1, 18))) == (10 - 2, (0, 0))

@@ -1,0 +1,69 @@
+"""Whether an engine keeps the KV of window layers apart in a pool, and why not."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import NamedTuple
+
+from simserve.errors import ScenarioError
+from simserve.model import ModelSpec
+from simserve.model.kv_groups import CLOSE, CLOSE_BEFORE_19, KvGroups, kv_groups
+from simserve.model.spec import GqaAttention
+from simserve.scenario.engine import ResolvedEngine
+from simserve.scenario.spec import PoolSpec
+
+
+class Grouping(NamedTuple):
+    """How a pool keeps the KV of a model with windows."""
+
+    groups: KvGroups | None
+    """None: every layer keeps every token."""
+    assumptions: tuple[str, ...]
+    """What the report must say; nothing for a model without windows."""
+
+
+def grouping(model: ModelSpec, spec: PoolSpec, engine: ResolvedEngine) -> Grouping:
+    """Return the groups that the engine makes by default; raises `ScenarioError` for what it would refuse."""
+    interval = getattr(engine.params, "prefix_cache_retention_interval", None)
+    if interval and interval % engine.block_size:
+        raise ScenarioError(
+            f"prefix_cache_retention_interval = {interval}, allowed are multiples of block_size "
+            f"({engine.block_size})"
+        )
+    if not _has_spans(model):
+        return Grouping(None, ())
+    reason = _why_whole(spec, engine)
+    groups = None if reason else _groups(model, engine)
+    if groups is None:
+        reason = reason or f"{engine.label} does so for this mix of layers, or it is not modelled"
+        return Grouping(None, (f"window and chunk layers keep the KV of all tokens: {reason}",))
+    return Grouping(groups, (f"KV of windows is given back as they pass: {groups.words}",))
+
+
+def _groups(model: ModelSpec, engine: ResolvedEngine) -> KvGroups | None:
+    params = engine.params
+    version = getattr(params, "version", "")
+    batches = 2 if version == "0.33" and getattr(params, "async_scheduling", False) else 1
+    in_flight_tokens = batches * engine.tokens_per_step(model.max_position_embeddings)
+    return kv_groups(model, in_flight_tokens, CLOSE_BEFORE_19 if version == "0.15" else CLOSE)
+
+
+def _why_whole(spec: PoolSpec, engine: ResolvedEngine) -> str | None:
+    """Return why windows keep everything in this pool whatever the model is; None if they need not."""
+    if "windows" not in signature(engine.policy).parameters:
+        return f"{engine.label} has no pools for windows here"
+    if getattr(engine.params, "disable_hybrid_kv_cache_manager", False):
+        return "disable_hybrid_kv_cache_manager"
+    if spec.kv_tiers:
+        return "KV tiers keep whole blocks"
+    if spec.role != "mixed":
+        return "KV is handed over in whole blocks"
+    return "pipeline stages with groups are not modelled" if spec.pp > 1 else None
+
+
+def _has_spans(model: ModelSpec) -> bool:
+    return any(
+        isinstance(attention, GqaAttention) and attention.span != "full"
+        for group in model.layers
+        for attention in group.attentions
+    )
