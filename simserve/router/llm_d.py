@@ -3,23 +3,26 @@
 Follows llm-d-inference-scheduler and the Gateway API inference extension under it (sources of 2025 and 2026;
 formulas in `llm_d_scorers`). Engine metrics are as of the last scrape, every 50 ms by default; the prefix
 index and the scheduler's own counts are up to date. The default weights are those of llm-d's guide to precise
-prefix routing (recalled). Left out: filters (every replica serves all), latency prediction, profiles for PD.
+prefix routing (recalled). Left out: filters but that by context length, latency prediction, profiles for PD.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simserve.core import Request
+from simserve.errors import ScenarioError
 from simserve.router.base import ROUTERS, StateParams, Target
 from simserve.router.llm_d_scorers import Memory, Situation, scorers
 
 ScorerName = Literal[
     "active-request-scorer",
+    "context-length-aware",
     "kv-cache-utilization-scorer",
     "load-aware-scorer",
     "no-hit-lru-scorer",
@@ -28,6 +31,8 @@ ScorerName = Literal[
     "running-requests-size-scorer",
     "session-affinity-scorer",
 ]
+CONTEXT_LENGTH: ScorerName = "context-length-aware"
+TokenRange = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -49,6 +54,27 @@ class LlmDParams(StateParams):
     threshold: int = Field(
         default=128, ge=1, description="Waiting requests at which load-aware-scorer gives 0."
     )
+    context_length_ranges: list[TokenRange | None] | None = Field(
+        default=None,
+        description="For context-length-aware: [least, most] prompt tokens that each replica is meant for, "
+        "in order; null: any.",
+    )
+    context_length_filtering: bool = Field(
+        default=False, description="Send no request to a replica whose range does not hold it."
+    )
+
+    @model_validator(mode="after")
+    def _ranges_where_needed(self) -> LlmDParams:
+        wanted = CONTEXT_LENGTH in self.scorers or self.context_length_filtering
+        if wanted != (self.context_length_ranges is not None):
+            raise ValueError(
+                f"context_length_ranges goes with the scorer {CONTEXT_LENGTH} or context_length_filtering, "
+                "and they with it"
+            )
+        for least, most in filter(None, self.context_length_ranges or ()):
+            if least > most:
+                raise ValueError(f"context_length_ranges: found [{least}, {most}], allowed is least <= most")
+        return self
 
 
 @ROUTERS.register("llm_d")
@@ -62,25 +88,45 @@ class LlmDRouter:
         self.refresh_ns = params.refresh_ns
         self._weights = params.scorers
         self._memory = Memory(sessions)
-        self._scorers = scorers(self._memory, params.threshold)
+        self._ranges = params.context_length_ranges
+        self._filtering = params.context_length_filtering
+        self._scorers = scorers(self._memory, params.threshold, self._ranges or ())
         self._random = random.Random(seed)
         self.assumptions: tuple[str, ...] = ()
         if sessions is None and self._weights.get("session-affinity-scorer"):
             self.assumptions = ("the trace has no sessions: session-affinity-scorer has no effect",)
 
     def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:
-        """Return the target with the highest sum."""
+        """Return the target with the highest sum; raises `ScenarioError` if none may take the request."""
+        if self._ranges is not None and len(self._ranges) != len(targets):
+            raise ScenarioError(
+                f"router llm_d: context_length_ranges has {len(self._ranges)} entries, allowed is one for "
+                f"each of the {len(targets)} replicas"
+            )
         situation = Situation(request, targets, now_ns)
         self._memory.in_flight.expect(len(targets))
         totals = [0.0] * len(targets)
         for name, weight in self._weights.items():
             scores = self._scorers[name](situation)
             totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
+        if self._filtering:
+            totals = self._in_range(request, totals)
         most = max(totals)
         best = [index for index, total in enumerate(totals) if total == most]
         chosen = best[0] if len(best) == 1 else self._random.choice(best)
         self._memory.note(situation, chosen, cold="no-hit-lru-scorer" in self._weights)
         return chosen
+
+    def _in_range(self, request: Request, totals: list[float]) -> list[float]:
+        """Leave only replicas whose range holds the prompt."""
+        tokens = request.prompt_tokens
+        holds = [found is None or found[0] <= tokens <= found[1] for found in self._ranges or ()]
+        if not any(holds):
+            raise ScenarioError(
+                f"router llm_d: no replica's context_length_ranges hold the {tokens:,} prompt tokens of row "
+                f"{request.id}"
+            )
+        return [total if held else -math.inf for total, held in zip(totals, holds, strict=True)]
 
     def ended(self, request: Request, now_ns: int) -> None:
         """A request came back."""

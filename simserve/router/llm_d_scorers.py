@@ -1,8 +1,8 @@
 """Scorers of llm-d: each gives every replica a score between 0 and 1, the higher the better.
 
 Names and formulas follow llm-d-inference-scheduler (precise prefix cache, load-aware, active requests,
-session affinity, no-hit LRU) and the Gateway API inference extension (queue, running requests, KV use).
-Left out: the time-out after which a request in flight is no longer counted (2 minutes by default there).
+session affinity, no-hit LRU, context length) and the Gateway API inference extension (queue, running requests,
+KV use). Left out: the time-out after which a request in flight is no longer counted (2 minutes there).
 """
 
 from __future__ import annotations
@@ -55,8 +55,13 @@ class Memory:
             self.cold_order.append(chosen)
 
 
-def scorers(memory: Memory, queue_threshold: int) -> dict[str, Scorer]:
-    """Return all scorers by name; `queue_threshold` is that of load-aware-scorer."""
+def scorers(
+    memory: Memory, queue_threshold: int, ranges: Sequence[Sequence[int] | None] = ()
+) -> dict[str, Scorer]:
+    """Return all scorers by name; `queue_threshold` is that of load-aware-scorer.
+
+    `ranges` are the prompt tokens that each replica is meant for, least and most, or None.
+    """
 
     def active(situation: Situation) -> list[float]:
         counts = memory.in_flight.counts
@@ -83,6 +88,9 @@ def scorers(memory: Memory, queue_threshold: int) -> dict[str, Scorer]:
 
     return {
         "active-request-scorer": active,
+        "context-length-aware": lambda situation: [
+            _context_length(situation.request.prompt_tokens, found) for found in ranges
+        ],
         "kv-cache-utilization-scorer": _kv_cache_utilization,
         "load-aware-scorer": load_aware,
         "no-hit-lru-scorer": no_hit_lru,
@@ -101,6 +109,23 @@ def _precise_prefix_cache(situation: Situation) -> list[float]:
     if most == least:
         return [1.0] * len(situation.targets)
     return [(tokens - least) / (most - least) for tokens in situation.cached_tokens]
+
+
+_OUTSIDE = 0.3
+"""Below it: prompts outside a range; above it: inside."""
+
+
+def _context_length(tokens: int, meant_for: Sequence[int] | None) -> float:
+    """Narrow ranges and much headroom score high; outside a range the nearer one; 0.5 without a range."""
+    if meant_for is None:
+        return 0.5
+    least, most = meant_for
+    if not least <= tokens <= most:
+        return _OUTSIDE / (1 + max(tokens - most, least - tokens) / 1000)
+    width = most - least
+    if not width:
+        return 1.0
+    return _OUTSIDE + (1 - _OUTSIDE) * (0.7 / (1 + width / 10_000) + 0.3 * (most - tokens) / width)
 
 
 def _kv_cache_utilization(situation: Situation) -> list[float]:

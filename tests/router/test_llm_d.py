@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from simserve.errors import ScenarioError
 from simserve.router.llm_d import LlmDParams, LlmDRouter
 from simserve.router.llm_d_scorers import Memory, Situation, scorers
 from tests.router.states import Seen, idle, request
@@ -106,3 +107,45 @@ def test_session_affinity_without_sessions_is_said() -> None:
     params = LlmDParams(scorers={"session-affinity-scorer": 1})
     assert LlmDRouter(params, seed=0).assumptions
     assert not LlmDRouter(params, seed=0, sessions=[0]).assumptions
+
+
+def test_context_length_prefers_narrow_ranges_with_headroom() -> None:
+    """1,000 tokens; inside 0.3 + 0.7 (0.7 / (1 + w / 10,000) + 0.3 headroom / w), outside 0.3 / (1 + d / 1,000)."""
+    ranges = [[0, 2000], [0, 10_000], [1000, 1000], None, [3000, 9000], [0, 500]]
+    found = scorers(Memory(None), 128, ranges)["context-length-aware"](
+        Situation(request(0, prompt=1000), idle(6), 0)
+    )
+    narrow = 0.3 + 0.7 * (0.7 / 1.2 + 0.3 * 0.5)
+    wide = 0.3 + 0.7 * (0.7 / 2 + 0.3 * 0.9)
+    assert found == pytest.approx([narrow, wide, 1.0, 0.5, 0.1, 0.2])
+
+
+def test_context_length_routes_and_filters() -> None:
+    ranges = [[0, 2048], [0, 131_072]]
+    params = LlmDParams(scorers={"context-length-aware": 1}, context_length_ranges=ranges)
+    router = LlmDRouter(params, seed=0)
+    assert [router.choose(request(0, prompt=tokens), idle(2), 0) for tokens in (100, 2000, 5000)] == [0, 0, 1]
+    loaded = [Seen(waiting_requests=9), Seen()]
+    weighted = {"scorers": {"queue-scorer": 1}, "context_length_ranges": [[0, 2048], [2049, 131_072]]}
+    filtering = LlmDRouter(LlmDParams(**weighted, context_length_filtering=True), seed=0)
+    assert filtering.choose(request(0, prompt=100), loaded, 0) == 0, "the other one is not asked"
+    with pytest.raises(
+        ScenarioError, match="no replica's context_length_ranges hold the 200,000 prompt tokens"
+    ):
+        filtering.choose(request(0, prompt=200_000), loaded, 0)
+    with pytest.raises(ScenarioError, match="2 entries, allowed is one for each of the 3 replicas"):
+        filtering.choose(request(0), idle(3), 0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"scorers": {"context-length-aware": 1.0}},
+        {"context_length_ranges": [[0, 5]]},
+        {"scorers": {"context-length-aware": 1.0}, "context_length_ranges": [[5, 0]]},
+        {"scorers": {"context-length-aware": 1.0}, "context_length_ranges": [[0, 5, 7]]},
+    ],
+)
+def test_ranges_that_cannot_be_are_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="context_length_ranges"):
+        LlmDParams.model_validate(settings, strict=True)
