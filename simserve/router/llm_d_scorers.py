@@ -1,8 +1,8 @@
 """Scorers of llm-d: each gives every replica a score between 0 and 1, the higher the better.
 
 Names and formulas follow llm-d-inference-scheduler (precise prefix cache, load-aware, active requests,
-session affinity, no-hit LRU, context length) and the Gateway API inference extension (queue, running requests,
-KV use). Left out: the time-out after which a request in flight is no longer counted (2 minutes there).
+session affinity, no-hit LRU, context length) and the Gateway API inference extension (queue, running
+requests, KV use). Left out: the time-out of requests in flight, from which on they do not count (2 minutes).
 """
 
 from __future__ import annotations

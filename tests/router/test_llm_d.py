@@ -110,7 +110,7 @@ def test_session_affinity_without_sessions_is_said() -> None:
 
 
 def test_context_length_prefers_narrow_ranges_with_headroom() -> None:
-    """1,000 tokens; inside 0.3 + 0.7 (0.7 / (1 + w / 10,000) + 0.3 headroom / w), outside 0.3 / (1 + d / 1,000)."""
+    """Inside 0.3 + 0.7 (0.7 / (1 + w / 10,000) + 0.3 headroom / w), outside 0.3 / (1 + d / 1,000)."""
     ranges = [[0, 2000], [0, 10_000], [1000, 1000], None, [3000, 9000], [0, 500]]
     found = scorers(Memory(None), 128, ranges)["context-length-aware"](
         Situation(request(0, prompt=1000), idle(6), 0)
