@@ -150,4 +150,8 @@ def _print_results(
         console.print(comparison_table(scenario.name, summaries))
     else:
         console.print(summary_table(scenario, summaries[scenario.base_name]))
+    if scenario.published:
+        from simserve.cli.published_table import published_table
+
+        console.print(published_table(page.parent))
     console.print(f"Report: {page}", soft_wrap=True)

@@ -16,6 +16,7 @@ from simserve.metrics.changes import Change, changes
 from simserve.metrics.folder import COMPARISON, VARIANTS
 from simserve.metrics.measures import MEASURES, Measure, figures_of, value_at
 from simserve.metrics.paired import paired
+from simserve.metrics.published import published_rows
 from simserve.metrics.store import StoredRun, canonical_json, read_results
 
 SCHEMA = 1
@@ -62,6 +63,7 @@ def compare(runs: dict[str, StoredRun], measures: Sequence[Measure] = MEASURES) 
         },
         "measures": [row for row in rows if any(row["values"].values())],
         "paired": {name: _paired(runs[base], runs[name]) for name in variants},
+        "published": published_rows(runs),
         "verdicts": {name: _verdict(run.summary) for name, run in runs.items()},
     }
 

@@ -18,6 +18,7 @@ from simserve.report.facts import complete
 from simserve.report.format import percent
 from simserve.report.kv_words import kv_sentences
 from simserve.report.page import Figure, render
+from simserve.report.published_words import published_words
 from simserve.report.run_page import run_charts, run_context
 
 FRONTIER_FROM = 3
@@ -60,6 +61,7 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         changes={name: [change_words(c) for c in changes] for name, changes in table["changes"].items()},
         warnings=_warnings(found),
         kv=kv_sentences(table),
+        published=published_words(table.get("published", [])),
         signed=signed,
         manifest=complete(base.manifest),
         scenario_yaml=base.scenario_yaml,

@@ -6,15 +6,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from simserve.metrics.published import published_rows
 from simserve.metrics.store import StoredRun
 from simserve.report.distributions import Curve, distribution, ecdf, gap_ecdf_ms
 from simserve.report.facts import complete
 from simserve.report.headline import LIMIT_WORDS, hardware, headline, limits_in_words
 from simserve.report.over_time import BINS, Course, course, over_time
 from simserve.report.page import Figure
-from simserve.report.stored import equals, floats
 from simserve.report.published_words import published_words
 from simserve.report.stages import STAGES, stage_chart
+from simserve.report.stored import equals, floats
 from simserve.report.where import PARTS, parts, where_time_went
 from simserve.units import NS_PER_S
 
@@ -47,8 +48,9 @@ def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
         "scenario_yaml": run.scenario_yaml,
         "bins": BINS,
         "parts": [(label, colour[1:]) for label, _, colour in PARTS],
-        "definitions": summary["definitions"],
         "stages": STAGES,
+        "definitions": summary["definitions"],
+        "published": published_words(published_rows({"base": run})),
         "provenance": sorted(summary["provenance"], key=_trust),
     }
 
@@ -65,10 +67,10 @@ def run_charts(run: StoredRun, at: str = "") -> dict[str, Figure]:
             "ttft-parts": where_time_went(parts(done, "ttft_ms")),
             "e2e-parts": where_time_went(parts(done, "e2e_ms")),
         }
-    return {at + name: figure for name, figure in figures.items() if figure["data"]}
-
         if summary.get("split"):
             figures["ttft-stages"] = stage_chart(done)
+    return {at + name: figure for name, figure in figures.items() if figure["data"]}
+
 
 def _distributions(run: StoredRun, done: pa.Table) -> dict[str, Figure]:
     whole = run.summary["whole"]

@@ -12,7 +12,9 @@ from typing import Any
 from simserve.errors import ScenarioError
 from simserve.scenario.document import SHORT_FORMS, Document, KeyPath
 
-FIXED = ("name", "seed", "compare", "base_name")
+OF_THE_COMPARISON = ("compare", "base_name", "published", "sweep", "capacity", "size", "search")
+"""Keys that are about all runs together."""
+FIXED = ("name", "seed", *OF_THE_COMPARISON)
 """Keys that a variant may not change: a comparison has one title and one seed."""
 
 SPLIT_ROLES = ("prefill", "decode")
@@ -76,7 +78,7 @@ def _variant(document: Document, name: str) -> Document:
                 f"{document.where((*at, key))}: a variant runs under the scenario's {key}; "
                 f"allowed: any other key of a scenario"
             )
-    base = {key: value for key, value in document.data.items() if key not in ("compare", "base_name")}
+    base = {key: value for key, value in document.data.items() if key not in OF_THE_COMPARISON}
     data = merged(base, change)
     data["name"] = f"{base['name']}: {name}"
     if not any(pool.get("role") in SPLIT_ROLES for pool in data.get("pools") or [] if isinstance(pool, dict)):

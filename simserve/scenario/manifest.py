@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from simserve import __version__
 from simserve.core import Trace
 from simserve.metrics.comparison import requests_sha256
+from simserve.scenario.compare import OF_THE_COMPARISON
 from simserve.scenario.files import portable
 from simserve.scenario.pool import BuiltPool
 from simserve.scenario.resolved import pool_settings
-from simserve.scenario.spec import RouterSpec
+from simserve.scenario.spec import RouterSpec, Scenario
 
 if TYPE_CHECKING:
     from simserve.scenario.build import Deployment
@@ -39,6 +40,7 @@ def manifest(deployment: Deployment, command: str) -> dict[str, Any]:
         "slo": scenario.slo.limits() if scenario.slo else None,
         "fast_forward": scenario.fast_forward,
         "settings": _settings(deployment),
+        **_published(scenario),
     }
 
 
@@ -57,14 +59,20 @@ def router_words(router: RouterSpec) -> str:
     return f"{router.kind} ({settings})" if settings else router.kind
 
 
+def _published(scenario: Scenario) -> dict[str, Any]:
+    """Return the published figures, if the scenario has any."""
+    return {"published": scenario.as_mapping()["published"]} if scenario.published else {}
+
+
 def _settings(deployment: Deployment) -> dict[str, Any]:
     """Return the scenario's settings that are described nowhere else in the manifest."""
     scenario = deployment.loaded.scenario
-    plain = scenario.model_dump(mode="json", exclude_none=True, exclude=_DESCRIBED)
+    exclude = {*_DESCRIBED, *OF_THE_COMPARISON}
+    plain = scenario.model_dump(mode="json", exclude_none=True, exclude=exclude)
     return {**plain, "profiles": [portable(name, deployment.loaded.folder) for name in scenario.profiles]}
 
 
-_DESCRIBED = {"name", "seed", "model", "engine", "workload", "pools", "router", "slo", "compare", "base_name"}
+_DESCRIBED = {"name", "seed", "model", "engine", "workload", "pools", "router", "slo"}
 
 
 def _trace(trace: Trace) -> dict[str, Any]:

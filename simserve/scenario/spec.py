@@ -10,10 +10,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from simserve.errors import nearest
 from simserve.latency.kernels.experts import ExpertLoad
 from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
+from simserve.scenario.published_spec import PublishedSpec
 from simserve.scenario.split_spec import RoleSwitchSpec, TransferSpec
+from simserve.scenario.study_spec import CapacitySpec, SearchSpec, SizeSpec, SweepSpec
 from simserve.workload.synthetic import SyntheticSpec
+
+STUDIES = ("sweep", "capacity", "size", "search")
+"""Keys that say how a scenario is studied; a run of it does not depend on them."""
 
 Degree = Annotated[int, Field(ge=1, le=4096)]
 
@@ -188,6 +194,8 @@ VariantName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
 """Names a folder of results, so what is allowed is what every file system allows."""
 
 Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+LatencyName = Literal["ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"]
+PercentileName = Annotated[str, Field(pattern=r"^p\d{1,2}(\.\d{1,3})?$")]
 
 
 class SloSpec(_Part):
@@ -201,9 +209,15 @@ class SloSpec(_Part):
         0.99, description="Share of requests that must be good for `simserve run --fail-on-slo`."
     )
 
+    percentiles: dict[LatencyName, dict[PercentileName, Milliseconds]] = Field(
+        default_factory=dict,
+        description="Further targets for studies, such as ttft_ms: {p50: 300, p99: 1000}: the percentile over "
+        "requests (of itl_ms: over gaps) must not exceed the limit.",
+    )
+
     def limits(self) -> dict[str, float]:
         """Return the limits that are set, by name."""
-        return self.model_dump(exclude={"attainment"}, exclude_none=True)
+        return self.model_dump(exclude={"attainment", "percentiles"}, exclude_none=True)
 
 
 class Scenario(_Part):
@@ -243,7 +257,14 @@ class Scenario(_Part):
         "the scenario's (null takes a key away), lists and values replace; an engine or router that is "
         "named starts from its own defaults.",
     )
+    published: Annotated[tuple[PublishedSpec, ...], Field(strict=False)] = Field(
+        (), description="Figures that others published about this, to show ours beside them."
+    )
     base_name: VariantName = Field("base", description="Name of the scenario itself beside its variants.")
+    sweep: SweepSpec | None = Field(None, description="Points for `simserve sweep`.")
+    capacity: CapacitySpec | None = Field(None, description="Loads for `simserve capacity`.")
+    size: SizeSpec | None = Field(None, description="Deployments for `simserve size`.")
+    search: SearchSpec | None = Field(None, description="Space and aims for `simserve sweep --search`.")
 
     @model_validator(mode="after")
     def _whole(self) -> Scenario:
@@ -254,20 +275,36 @@ class Scenario(_Part):
         if twice:
             raise ValueError(f"pools: two pools are named {twice[0]!r}; names must differ")
         _check_variant_names([self.base_name, *self.compare])
+        _check_run_names(self.published, [self.base_name, *self.compare])
         return self
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the scenario as a file writes it."""
-        plain = self.model_dump(mode="json", exclude_none=True, exclude={"compare", "base_name"})
+        plain = self.model_dump(
+            mode="json", exclude_none=True, exclude={"compare", "base_name", "published", *STUDIES}
+        )
+        if self.slo is not None and not self.slo.percentiles:
+            del plain["slo"]["percentiles"]
         plain["engine"] = self.engine.as_mapping()
         plain["router"] = self.router.as_mapping()
         if self.decode_router is not None:
             plain["decode_router"] = self.decode_router.as_mapping()
         for pool, spec in zip(plain["pools"], self.pools, strict=True):
             pool["engine"] = spec.engine.as_mapping()
+        if self.published:
+            plain["published"] = [one.model_dump(mode="json", exclude_none=True) for one in self.published]
         if self.compare:
             plain |= {"base_name": self.base_name, "compare": self.compare}
         return plain
+
+
+def _check_run_names(published: tuple[PublishedSpec, ...], runs: list[str]) -> None:
+    """Refuse a published figure about a run that there is not."""
+    for i, one in enumerate(published):
+        for name in one.runs():
+            if name not in runs:
+                known = ", ".join(runs)
+                raise ValueError(f"published[{i}]: no run {name!r}{nearest(name, runs)}; runs: {known}")
 
 
 def _check_variant_names(names: list[str]) -> None:

@@ -1,0 +1,32 @@
+"""The table of published figures that `simserve run` prints under a scenario that names some."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+
+def published_table(folder: Path) -> Group | None:
+    """Return the published figures and ours, from the stored runs of `folder`; None if it names none."""
+    from simserve.metrics.comparison import read_comparison
+    from simserve.metrics.published import published_rows
+    from simserve.metrics.store import read_results
+    from simserve.report.published_words import published_words
+
+    comparison = read_comparison(folder)
+    rows = comparison.table["published"] if comparison else published_rows({"base": read_results(folder)})
+    rows = published_words(rows)
+    if not rows:
+        return None
+    table = Table(title="Published figures", title_justify="left", title_style="bold", width=80)
+    table.add_column("figure", ratio=1, overflow="fold")
+    for name in ("published", "ours", "ratio"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        table.add_row(row["figure"], row["published_text"], row["ours_text"], ratio)
+    sources = dict.fromkeys(row["source"] for row in rows)
+    return Group(table, *(Text(f"Source: {source}") for source in sources))
