@@ -58,6 +58,8 @@ class Run(NamedTuple):
 class Replica:
     """Serves the requests that the router gives it."""
 
+    books_of = Books
+
     def __init__(
         self, env: Clock, cluster: Cluster, spec: ReplicaSpec, rank: int, table: DecodeTable
     ) -> None:
@@ -71,7 +73,7 @@ class Replica:
         self.table = table
         self.front = cluster.front
         self.fast_forward = cluster.fast_forward
-        self.books = Books(self, cluster)
+        self.books = self.books_of(self, cluster)
         self.meter = self.books.meter
         self._idle: WakeUp | None = None
         self._sleep: Boundary | None = None

@@ -132,10 +132,13 @@ class SplitCluster(Cluster):
         )
         self._passages[request.id] = passage
         self.stages.prefill_replica[request.id] = source.rank
-        if not self.split.engine.room_first:
-            source.enqueue(passage.prefill, 1)
         if target is not None:
-            self._send_half(passage, target)
+            assert isinstance(target, SplitReplica)
+            passage.target = target
+        if self.split.room_first:
+            self._send_half(passage)
+        else:
+            source.enqueue(passage.prefill, 1)
 
     @property
     def _keeps_apart(self) -> bool:
@@ -159,11 +162,10 @@ class SplitCluster(Cluster):
         self.recorder.replica[request.id] = replica.rank
         replica.enqueue(request, length)
 
-    def _send_half(self, passage: _Passage, target: Replica) -> None:
+    def _send_half(self, passage: _Passage) -> None:
         """Send the decoding half; from now on its KV knows its way."""
-        assert isinstance(target, SplitReplica)
-        passage.target = target
-        source = passage.source
+        source, target = passage.source, passage.target
+        assert target is not None
         rates = self.split.reshard_bytes_per_s
         passage.handover.route = Route(
             (self._ends[source.rank][0], self._ends[target.rank][1]),
@@ -190,7 +192,11 @@ class SplitCluster(Cluster):
         self._desks["prefill"].ended(request, now_ns)
         passage.handover.computed(lambda: self._expired(passage))
         if passage.target is None:
-            self._send_half(passage, self._desks["decode"].choose(passage.decode, now_ns))
+            target = self._desks["decode"].choose(passage.decode, now_ns)
+            assert isinstance(target, SplitReplica)
+            passage.target = target
+        if not self.split.room_first:
+            self._send_half(passage)
 
     def room_for(self, request: Request, cached_tokens: int) -> None:
         """The decoding side has room for a prompt (called by its policy)."""
@@ -200,7 +206,7 @@ class SplitCluster(Cluster):
         rate = self.split.failure_rate
         passage.handover.fails = rate > 0 and random.Random(seed).random() < rate
         passage.handover.room(cached_tokens)
-        if self.split.engine.room_first:
+        if self.split.room_first:
             passage.source.enqueue(passage.prefill, 1)
 
     def lost(self, request: Request) -> None:
@@ -264,7 +270,7 @@ class SplitCluster(Cluster):
                 if end.bytes_per_s
             ),
             first_token=self.split.engine.first_token,
-            room_first=self.split.engine.room_first,
+            room_first=self.split.room_first,
             kept_local=self._local,
             failed_transfers=self._failed,
             role_changes=0,

@@ -12,6 +12,7 @@ from simserve.core.halves import KvMoved, PrefillRequest
 from simserve.engine.boundary import WakeUp
 from simserve.engine.pipeline import PipelineReplica
 from simserve.engine.replica import Replica
+from simserve.engine.split_books import SplitBooks
 
 if TYPE_CHECKING:
     from simserve.engine.split import SplitCluster
@@ -22,6 +23,7 @@ class SplitReplica(Replica):
 
     split: SplitCluster
     """Set by the cluster."""
+    books_of = SplitBooks
 
     def deliver(self, news: KvMoved) -> None:
         """Give news to the scheduler as an arrival would come: when it may see it, cutting a run short."""

@@ -59,6 +59,14 @@ class SplitSpec:
     switch: SwitchRule | None = None
 
     @property
+    def room_first(self) -> bool:
+        """True if no prompt is computed before the decoding side has room for it.
+
+        So in engines that want it, and wherever KV leaves before the prompt is computed: it must go somewhere.
+        """
+        return self.engine.room_first or self.overlap != "request"
+
+    @property
     def target_first(self) -> bool:
         """True if the decoding replica is chosen when a request arrives, not when its prompt is computed."""
-        return self.engine.room_first or self.overlap != "request" or self.local is not None
+        return self.room_first or self.local is not None

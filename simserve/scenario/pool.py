@@ -24,14 +24,16 @@ from simserve.model.params import flops_per_token
 from simserve.model.spec import MoeFfn
 from simserve.model.weights import check_parallelism, weight_bytes_per_gpu
 from simserve.scenario.engine import ResolvedEngine, check_lengths, resolve_engine
-from simserve.scenario.halves import policy_of
+from simserve.scenario.halves import policy_of, split_engine
 from simserve.scenario.kv_tier_spec import KvTierSpec
 from simserve.scenario.kv_tiers import check_tiers, tier_assumptions, tier_caches
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.spec import PoolSpec
+from simserve.scenario.split_spec import TransferSpec
 
 DEFAULT_EXPERT_LOAD: ExpertLoad = "uniform"
 _OF_THE_HALVES = ("reserved_decode_tokens", "decode_cache")
+"""Keys of `transfer` that are settings of a split engine's policies."""
 
 
 class Limit(NamedTuple):
@@ -161,14 +163,15 @@ def build_pool(
         check_tiers(spec, engine)
         ledger = _ledger(model, gpu, parallel, spec, engine)
         limit = _limit(spec, model, ledger)
+        if spec.role == "decode" and split_engine(engine).room_first:
+            limit = _beside_reserve(limit, ledger, _half_options(loaded)["reserved_decode_tokens"])
     check_lengths(loaded, index, engine, limit.tokens)
     with loaded.blame("pools", index):
         latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled)
     facts = _facts(model, gpu, parallel, spec)
     tiers = tuple(tier.filled_in(parallel.gpus, gpu.pcie_bytes_per_s) for tier in spec.kv_tiers or ())
     assumptions = _assumptions(engine, latency) + tier_assumptions(tiers)
-    transfer = loaded.scenario.transfer
-    half = {} if transfer is None else {name: getattr(transfer, name) for name in _OF_THE_HALVES}
+    half = _half_options(loaded)
     return BuiltPool(spec, model, gpu, engine, ledger, limit, latency, facts, assumptions, tiers, half)
 
 
@@ -227,6 +230,23 @@ def _limit(spec: PoolSpec, model: ModelSpec, ledger: MemoryLedger) -> Limit:
         blocks = f"{ledger.kv_blocks:,} blocks of {ledger.block_size} tokens"
         return Limit(tokens, f"longest sequence that the KV pool of {blocks} holds")
     return Limit(tokens, "max_model_len of the scenario")
+
+
+def _half_options(loaded: LoadedScenario) -> dict[str, Any]:
+    transfer = loaded.scenario.transfer or TransferSpec.model_validate({})
+    return {name: getattr(transfer, name) for name in _OF_THE_HALVES}
+
+
+def _beside_reserve(limit: Limit, ledger: MemoryLedger, reserved_tokens: int) -> Limit:
+    """Cut the longest sequence to what fits beside the tokens that a decode replica keeps free for it."""
+    room = ledger.kv_tokens - ledger.block_size - reserved_tokens
+    if limit.tokens <= room:
+        return limit
+    if room < 2:
+        raise ScenarioError(
+            f"{ledger.kv_tokens:,} KV tokens leave no room beside {reserved_tokens:,} reserved"
+        )
+    return Limit(room, f"longest sequence beside {reserved_tokens:,} tokens reserved for its answer")
 
 
 def _latency(

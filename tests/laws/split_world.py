@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from simserve.core import Result, Trace
 from simserve.engine import LocalRule, ReplicaSpec, SplitSpec, simulate
-from simserve.kv.content import TraceContent
 from simserve.model.kv_transfer import KvTransferSize
 from simserve.policy.base import POLICIES
 from simserve.policy.split import SPLITS
@@ -19,6 +18,10 @@ from tests.laws.world import BLOCK_SIZE, LATENCIES, MAX_MODEL_LEN, POOL_MARGIN_B
 
 TOKEN_BYTES = 12
 LAYERS = 4
+PARAMS: dict[str, dict[str, Any]] = {
+    "vllm": {"max_num_batched_tokens": 16, "max_num_seqs": 6},
+    "sglang": {"chunked_prefill_size": 16, "max_prefill_tokens": 32, "disable_overlap_schedule": True},
+}
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,10 @@ class SplitWorld:
     local: LocalRule | None = None
     content: bool = False
     """Let the schedulers know what prompts share."""
+    reserved: int = 4
+    """Tokens that each request of SGLang's decode side keeps free."""
+    decode_cache: bool = False
+    """SGLang: a prefix cache on the decode side."""
 
     def but(self, **changes: Any) -> SplitWorld:
         """The same world with other settings."""
@@ -68,7 +75,10 @@ class SplitWorld:
         engine = SPLITS.get(self.policy)
         made = {"prefill": engine.prefill, "decode": engine.decode}.get(role) or POLICIES.get(self.policy)
         plain = PlainLatency(*latency, stages=stages, hop=7 if stages > 1 else 0)
-        options = {"content": TraceContent.of(trace, BLOCK_SIZE)} if self.content else {}
+        content = made.content_of(trace, BLOCK_SIZE) if self.content else None
+        options: dict[str, Any] = {} if content is None else {"content": content}
+        if self.policy == "sglang" and role == "decode":
+            options |= {"reserved_decode_tokens": self.reserved, "decode_cache": self.decode_cache}
         return [
             ReplicaSpec(
                 name=f"{role}-{index}",
@@ -127,6 +137,7 @@ def split_worlds(draw: st.DrawFn, policy: str = "vllm") -> SplitWorld:
     kept = draw(local) if engine.computes_prompts else None
     return SplitWorld(
         policy=policy,
+        params=PARAMS[policy],
         prefill=draw(st.integers(1, 2)),
         decode=draw(st.integers(1, 3)),
         mixed=draw(st.integers(0, 1)) if kept else 0,
@@ -140,7 +151,8 @@ def split_worlds(draw: st.DrawFn, policy: str = "vllm") -> SplitWorld:
         handshake_ns=draw(st.sampled_from([0, 500])),
         lease_ns=draw(st.sampled_from([None, None, 5_000])),
         failure_rate=draw(st.sampled_from([0.0, 0.0, 0.3])),
-        on_failure=draw(st.sampled_from(["recompute", "error"])),
+        on_failure=draw(st.sampled_from(["recompute", "error"])) if engine.computes_prompts else "error",
         local=kept,
-        content=draw(st.booleans()) if policy == "vllm" else False,
+        content=draw(st.booleans()),
+        decode_cache=draw(st.booleans()),
     )

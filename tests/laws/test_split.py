@@ -40,10 +40,7 @@ def stages_ns(result: Result) -> dict[str, np.ndarray]:
     shown = np.where(shown >= 0, shown, result.last_token_ns[rows])
     queued, computed = c.prefill_scheduled_ns[rows], c.prefill_end_ns[rows]
     room, moved, decode = c.room_ns[rows], c.transfer_end_ns[rows], c.decode_scheduled_ns[rows]
-    before = np.minimum(room, queued)  # room that was there before the prompt was computed
-    waited_first = np.where(room < queued, np.maximum(before - arrival, 0), 0)
-    if result.split.first_token == "decode":
-        waited_first[:] = 0
+    waited_first = (room - arrival) * result.split.room_first
     start = np.maximum(room, computed)
     return {
         "queue P": queued - arrival - waited_first,
@@ -141,6 +138,21 @@ def test_every_way_of_vllm(params, data) -> None:
     check(world, data.draw(traces(sessions=data.draw(st.booleans()))))
 
 
+SGLANG_WAYS = [
+    {"chunked_prefill_size": 16, "max_prefill_tokens": 32},
+    {"chunked_prefill_size": -1, "max_running_requests": 3},
+    {"chunked_prefill_size": 16, "enable_priority_scheduling": True},
+]
+
+
+@pytest.mark.parametrize("params", SGLANG_WAYS, ids=str)
+@fewer
+@given(data=st.data())
+def test_every_way_of_sglang(params, data) -> None:
+    world = data.draw(split_worlds("sglang")).but(params=params)
+    check(world, data.draw(traces(sessions=data.draw(st.booleans()))))
+
+
 @fewer
 @given(data=st.data())
 def test_a_prefill_side_with_pipeline_stages(data) -> None:
@@ -162,7 +174,7 @@ def test_prefill_does_not_see_how_fast_decoding_is(policy: str, data) -> None:
     assert first.split is not None
     assert second.split is not None
     for name in ("prefill_scheduled_ns", "prefill_end_ns", "prefill_replica"):
-        if policy == "sglang":
+        if first.split.room_first:
             continue  # a prompt there waits until the decoding side has looked at it
         assert (getattr(first.split.columns, name) == getattr(second.split.columns, name)).all(), name
 
