@@ -101,10 +101,19 @@ def override(document: Document, option: str) -> None:
     where = f"--set {option}"
     if not equals or not path_text:
         raise ScenarioError(f"{where}: expected path=value, for example --set pools.0.tp=2")
-    value = _load(value_text, where)
-    path = tuple(int(part) if part.isdigit() else part for part in path_text.split("."))
+    path = path_of(path_text)
+    put(document, path, _plain(_load(value_text, where), path, Document(where)), where)
+
+
+def path_of(text: str) -> KeyPath:
+    """Return the path that `pools.0.tp` writes."""
+    return tuple(int(part) if part.isdigit() else part for part in text.split("."))
+
+
+def put(document: Document, path: KeyPath, value: Any, where: str) -> None:
+    """Set the plain `value` at `path`, making missing mappings on the way; `where` becomes its place."""
     container = _container(document.data, path, where)
-    container[path[-1]] = _plain(value, path, Document(where))
+    container[path[-1]] = value
     for known in [p for p in document.places if p[: len(path)] == path]:
         del document.places[known]
     for end in range(1, len(path) + 1):

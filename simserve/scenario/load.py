@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from simserve.errors import ScenarioError, UserError, nearest
 from simserve.paths import data_dir
-from simserve.scenario.compare import variant_documents
-from simserve.scenario.document import Document, KeyPath, override, read_document
+from simserve.scenario.compare import OF_THE_COMPARISON, variant_documents
+from simserve.scenario.document import Document, KeyPath, override, path_of, put, read_document
 from simserve.scenario.explain import explain
 from simserve.scenario.files import find
+from simserve.scenario.ratio import with_ratios
 from simserve.scenario.spec import Scenario
 
 
@@ -83,5 +86,19 @@ def _validated(document: Document, folder: Path) -> LoadedScenario:
         scenario = Scenario.model_validate(document.data)
     except ValidationError as error:
         raise explain(error, document, Scenario) from error
+    if scenario.ratio is not None:
+        return _validated(with_ratios(document, scenario), folder)
     variants = {name: _validated(one, folder) for name, one in variant_documents(document).items()}
     return LoadedScenario(scenario, document, folder, variants)
+
+
+def changed(it: LoadedScenario, changes: Mapping[str, Any]) -> LoadedScenario:
+    """Return a scenario without variants and studies, with the values of `changes` by path (`pools.0.tp`).
+
+    Raises `ScenarioError` as `--set` does; the messages name the paths.
+    """
+    data = deepcopy({key: value for key, value in it.document.data.items() if key not in OF_THE_COMPARISON})
+    document = Document(it.document.source, data, dict(it.document.places))
+    for path, value in changes.items():
+        put(document, path_of(path), deepcopy(value), f"{it.document.source}: {path} = {value}")
+    return _validated(document, it.folder)

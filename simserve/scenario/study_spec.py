@@ -1,0 +1,171 @@
+"""What a scenario says about studies of itself: sweeps, the capacity of a deployment, the size of a fleet.
+
+Only words and ranges are checked here; what the words mean is in `simserve.study`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Confidence = Annotated[float, Field(gt=0.5, lt=1)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Span(_Part):
+    """Values between two ends: whole numbers if both ends are, equally likely or equally spaced."""
+
+    low: float = Field(alias="from", allow_inf_nan=False)
+    high: float = Field(alias="to", allow_inf_nan=False)
+    log: bool = Field(False, description="Equal factors instead of equal differences.")
+    steps: Annotated[int, Field(ge=2, le=10_000)] | None = Field(
+        None, description="How many values a grid takes, both ends included; default: every whole number."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Span:
+        if self.low > self.high:
+            raise ValueError(f"from {self.low:g} to {self.high:g} holds nothing; from must not exceed to")
+        if self.log and self.low <= 0:
+            raise ValueError(f"log needs values above 0, found from = {self.low:g}")
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """True if both ends are whole numbers."""
+        return float(self.low).is_integer() and float(self.high).is_integer()
+
+
+Values = Annotated[list[Any], Field(min_length=1)] | Span
+
+
+class ConstraintSpec(_Part):
+    """A condition that points must meet, and the reason that is given for those that do not."""
+
+    keep: str = Field(min_length=1, description="Such as pools.0.tp * pools.0.replicas <= 8")
+    because: str = Field(min_length=1, description="Why others are dropped.")
+
+
+class SweepSpec(_Part):
+    """Points at which a scenario is run. Keys of `over` are paths, as in --set."""
+
+    over: dict[str, Values] | None = Field(
+        None, description="Values by path: every combination is a point (or, with `random`, a choice)."
+    )
+    points: list[dict[str, Any]] | None = Field(
+        None, min_length=1, description="Instead of `over`: the points themselves, values by path."
+    )
+    random: Count | None = Field(None, description="Draw so many points from `over` instead of all of them.")
+    where: list[ConstraintSpec] = Field(default_factory=list, description="Conditions that points must meet.")
+    replications: Annotated[int, Field(ge=1, le=1000)] = Field(
+        1, description="Runs of each point, with seeds seed, seed + 1 ..., the same at every point."
+    )
+    confidence: Confidence = Field(0.95, description="Of the intervals, two-sided.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> SweepSpec:
+        if (self.over is None) == (self.points is None):
+            raise ValueError("give exactly one of over and points")
+        if self.over is not None and not self.over:
+            raise ValueError("over: an empty grid has no points; name at least one path")
+        if self.points is not None and self.random is not None:
+            raise ValueError("random draws from over, it cannot draw from points")
+        if self.points is not None and not any(self.points):
+            raise ValueError("points: an empty list has no points")
+        return self
+
+
+class CapacitySpec(_Part):
+    """How much load a deployment carries within its SLO."""
+
+    of: Literal["rate", "concurrency"] = Field(
+        "rate", description="rate: requests per second, the pattern kept; concurrency: clients at a time."
+    )
+    low: float = Field(alias="from", gt=0, allow_inf_nan=False, description="Lowest load that is tried.")
+    high: float = Field(alias="to", gt=0, allow_inf_nan=False, description="Highest load that is tried.")
+    precision: Annotated[float, Field(gt=0, le=0.5)] = Field(
+        0.02, description="Relative width at which the search stops."
+    )
+    replications: Annotated[int, Field(ge=1, le=1000)] = Field(5, description="Runs at each load.")
+    confidence: Confidence = Field(0.95, description="Of the interval, two-sided.")
+    curve: Annotated[int, Field(ge=0, le=1000)] = Field(
+        8, description="Loads at which the saturation curve is drawn, beside those of the search."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> CapacitySpec:
+        if self.low >= self.high:
+            raise ValueError(f"from {self.low:g} to {self.high:g} holds nothing; from must be below to")
+        return self
+
+
+class OfferSpec(_Part):
+    """A GPU that can be had."""
+
+    price_per_gpu_hour: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    at_most: Count | None = Field(None, description="GPUs of this kind that can be had; default: any number.")
+
+
+class RatioSpec(_Part):
+    """Prefill and decode replicas that come together."""
+
+    prefill: Annotated[int, Field(ge=1, le=64)] = 1
+    decode: Annotated[int, Field(ge=1, le=64)] = 1
+
+
+class SizeSpec(_Part):
+    """The deployments among which the cheapest is looked for."""
+
+    catalogue: Annotated[dict[str, OfferSpec], Field(min_length=1)] = Field(
+        description="GPUs by name (see `simserve gpus`), with prices."
+    )
+    replicas: Annotated[int, Field(ge=1, le=4096)] = Field(
+        16, description="Most replicas (in a split: units of the ratio) that are tried."
+    )
+    tp: Annotated[list[int], Field(min_length=1)] = [1, 2, 4, 8]
+    pp: Annotated[list[int], Field(min_length=1)] = [1]
+    ep: Annotated[list[int], Field(min_length=1)] = [1]
+    weights_dtype: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="Default: that of the scenario's first pool."
+    )
+    kv_dtype: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="Default: that of the scenario's first pool."
+    )
+    engine: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        default_factory=dict, description="Engine options by name, such as max_num_batched_tokens."
+    )
+    layouts: Annotated[list[Literal["aggregated", "split"]], Field(min_length=1)] = ["aggregated"]
+    ratios: list[RatioSpec] = Field(
+        default_factory=lambda: [RatioSpec.model_validate({})],
+        min_length=1,
+        description="Of a split: prefill and decode replicas of one unit.",
+    )
+    where: list[ConstraintSpec] = Field(default_factory=list, description="Conditions to be met.")
+    replications: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Runs of each deployment.")
+    confidence: Confidence = Field(0.95, description="Of the bound that must meet the SLO, one-sided.")
+    misses: Annotated[int, Field(ge=0, le=1000)] = Field(
+        10, description="Deployments that miss, to be shown."
+    )
+
+
+class SearchSpec(_Part):
+    """Search of a space that is too large for a grid: optuna proposes, simserve simulates."""
+
+    over: Annotated[dict[str, Values], Field(min_length=1)] = Field(description="Values by path.")
+    minimise: list[str] = Field(default_factory=list, description="Columns of the results to make small.")
+    maximise: list[str] = Field(default_factory=list, description="Columns of the results to make large.")
+    trials: Count = Field(50, description="Points to try.")
+    sampler: Literal["tpe", "nsga2", "random"] = "tpe"
+    where: list[ConstraintSpec] = Field(default_factory=list, description="Conditions that points must meet.")
+    replications: Annotated[int, Field(ge=1, le=1000)] = 1
+
+    @model_validator(mode="after")
+    def _aims(self) -> SearchSpec:
+        if not self.minimise and not self.maximise:
+            raise ValueError("name at least one column in minimise or maximise")
+        return self
