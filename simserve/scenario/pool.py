@@ -139,10 +139,20 @@ class BuiltPool:
         )
 
 
-def build_pool(
-    loaded: LoadedScenario, index: int, model: ModelSpec, profiles: ProfileStore, compiled: dict[Any, Any]
-) -> BuiltPool:
-    """Build pool number `index`; `compiled` holds the step latencies that equal pools share."""
+class PlannedPool(NamedTuple):
+    """What is known of a pool before its step latency is compiled."""
+
+    spec: PoolSpec
+    gpu: GpuSpec
+    engine: ResolvedEngine
+    parallel: Parallelism
+    ledger: MemoryLedger
+    limit: Limit
+    facts: PoolFacts
+
+
+def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: ProfileStore) -> PlannedPool:
+    """Check pool number `index` and draw up its memory; raises `ScenarioError` for what does not fit."""
     spec = loaded.scenario.pools[index]
     with loaded.blame("pools", index, "gpu"):
         gpu = load_gpu(spec.gpu, profiles.folders)
@@ -166,9 +176,16 @@ def build_pool(
         if spec.role == "decode" and split_engine(engine).room_first:
             limit = _beside_reserve(limit, ledger, _half_options(loaded)["reserved_decode_tokens"])
     check_lengths(loaded, index, engine, limit.tokens)
+    return PlannedPool(spec, gpu, engine, parallel, ledger, limit, _facts(model, gpu, parallel, spec))
+
+
+def build_pool(
+    loaded: LoadedScenario, index: int, model: ModelSpec, profiles: ProfileStore, compiled: dict[Any, Any]
+) -> BuiltPool:
+    """Build pool number `index`; `compiled` holds the step latencies that equal pools share."""
+    spec, gpu, engine, parallel, ledger, limit, facts = plan_pool(loaded, index, model, profiles)
     with loaded.blame("pools", index):
         latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled)
-    facts = _facts(model, gpu, parallel, spec)
     tiers = tuple(tier.filled_in(parallel.gpus, gpu.pcie_bytes_per_s) for tier in spec.kv_tiers or ())
     assumptions = _assumptions(engine, latency) + tier_assumptions(tiers)
     half = _half_options(loaded)
