@@ -84,18 +84,40 @@ class Deployment:
         return resolved_yaml(self, variants)
 
 
-def build(source: LoadedScenario | Scenario, trace: Trace | None = None) -> Deployment:
+class Parts:
+    """What the builds of related scenarios share: models, kernel tables and compiled step latencies."""
+
+    def __init__(self) -> None:
+        self._models: dict[Any, ModelSpec] = {}
+        self._stores: dict[Any, ProfileStore] = {}
+        self._compiled: dict[Any, dict[Any, Any]] = {}
+
+    def of(self, it: LoadedScenario) -> tuple[ModelSpec, ProfileStore, dict[Any, Any]]:
+        """Return the model, the profiles, and the step latencies compiled so far, of a scenario."""
+        scenario = it.scenario
+        model_key, store_key = (it.folder, scenario.model), (it.folder, scenario.profiles)
+        if model_key not in self._models:
+            self._models[model_key] = _model(it)
+        if store_key not in self._stores:
+            files = [it.file(name, ("profiles", i)) for i, name in enumerate(scenario.profiles)]
+            self._stores[store_key] = ProfileStore(files)
+        compiled = self._compiled.setdefault((model_key, store_key, scenario.analytic), {})
+        return self._models[model_key], self._stores[store_key], compiled
+
+
+def build(
+    source: LoadedScenario | Scenario, trace: Trace | None = None, parts: Parts | None = None
+) -> Deployment:
     """Wire a scenario; raises `UserError` with place and value for everything that does not fit together.
 
-    `trace` is the scenario's workload where somebody has built it already. Variants are left alone.
+    `trace` is the scenario's workload where somebody has built it already, and `parts` what earlier builds
+    left behind (one run at a time may use a step latency). Variants are left alone.
     """
     it = source if isinstance(source, LoadedScenario) else loaded(source)
     check_router(it)
     check_roles(it)
     trace = trace or build_trace(it)
-    model = _model(it)
-    profiles = ProfileStore([it.file(name, ("profiles", i)) for i, name in enumerate(it.scenario.profiles)])
-    compiled: dict[Any, Any] = {}
+    model, profiles, compiled = (parts or Parts()).of(it)
     pools = tuple(build_pool(it, i, model, profiles, compiled) for i in range(len(it.scenario.pools)))
     if is_split(it):
         check_split(it, pools)
