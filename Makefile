@@ -18,13 +18,9 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-# The tables of docs/fidelity.md, from measurements that do not ship (some ten minutes).
-MEASURED := ../shared/validation
+# The tables of docs/fidelity.md (some ten minutes); says what it skips where measurements do not lie beside us.
 fidelity: $(VENV)/.installed
-	$(BIN)/simserve validate measured $(MEASURED)/vllm_measured --overhead scenarios/overheads/vllm-0.15.yaml --page docs/fidelity.md
-	for table in llmservingsim_vllm_runs aiconfigurator_silicon vllm_blog inferencex_slo_sweeps; do \
-	  $(BIN)/simserve validate published $(MEASURED)/published/$$table.csv --page docs/fidelity.md || exit; \
-	done
+	$(BIN)/python -m benchmarks.fidelity
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("simserve needs Python 3.11 or newer: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'

@@ -14,7 +14,7 @@ def published_table(folder: Path) -> Group | None:
     from simserve.metrics.comparison import read_comparison
     from simserve.metrics.published import published_rows
     from simserve.metrics.store import read_results
-    from simserve.report.published_words import published_words
+    from simserve.report.published_words import FAR, published_words
 
     comparison = read_comparison(folder)
     rows = comparison.table["published"] if comparison else published_rows({"base": read_results(folder)})
@@ -28,5 +28,7 @@ def published_table(folder: Path) -> Group | None:
     for row in rows:
         ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
         table.add_row(row["figure"], row["published_text"], row["ours_text"], ratio)
-    sources = dict.fromkeys(row["source"] for row in rows)
-    return Group(table, *(Text(f"Source: {source}") for source in sources))
+    sources = dict.fromkeys(f"Source: {row['source']}" for row in rows)
+    far = (row for row in rows if row["differs"] and (row["ratio"] is None or abs(row["ratio"] - 1) > FAR))
+    reasons = dict.fromkeys(f"Why ours differs: {row['differs']}" for row in far)
+    return Group(table, *map(Text, (*sources, *reasons)))

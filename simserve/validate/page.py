@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simserve.errors import ScenarioError
+from simserve.report.published_words import FAR, published_words
 
 
 def replace_block(page: Path, name: str, text: str) -> None:
@@ -32,7 +33,7 @@ def measured_block(facts: dict[str, Any]) -> str:
     rows.append(
         ["**median of absolute errors**", *(f"**{facts['median_ape'][name]:.1f}**" for name in names)]
     )
-    parts = [_table(["error in %", *(name.replace("_", " ") for name in names)], rows)]
+    parts = [markdown_table(["error in %", *(name.replace("_", " ") for name in names)], rows)]
     overloads = [
         [
             _short(one["id"]),
@@ -46,9 +47,9 @@ def measured_block(facts: dict[str, Any]) -> str:
     ]
     if overloads:
         head = ["overload", "gave up, sim", "gave up, real", "TTFT s, sim", "TTFT s, real", "verdict"]
-        parts.append(_table(head, overloads))
+        parts.append(markdown_table(head, overloads))
     cold = [[_short(key), f"{one['sim']:.2f}", f"{one['real']:.2f}"] for key, one in facts["cold"].items()]
-    parts.append(_table(["TTFT, cold over warm", "sim", "real"], cold))
+    parts.append(markdown_table(["TTFT, cold over warm", "sim", "real"], cold))
     for key, bins in facts["steps"].items():
         steps = [
             [
@@ -61,7 +62,9 @@ def measured_block(facts: dict[str, Any]) -> str:
             for b in bins
             if b["n"] >= 10
         ]
-        parts.append(_table([f"{_short(key)}: decodes", "intervals", "sim ms", "real ms", "error %"], steps))
+        parts.append(
+            markdown_table([f"{_short(key)}: decodes", "intervals", "sim ms", "real ms", "error %"], steps)
+        )
     return "\n".join(parts)
 
 
@@ -85,8 +88,8 @@ def published_block(facts: dict[str, Any]) -> str:
         reasons[one["reason"]] = reasons.get(one["reason"], 0) + 1
     left = [[str(number), reason] for reason, number in reasons.items()]
     head = ["median absolute error in %", "rows", *(name.replace("_", " ") for name in names)]
-    parts = [_table(head, rows)] if rows else []
-    return "\n".join([*parts, _table(["rows not run", "because"], left)] if left else parts)
+    parts = [markdown_table(head, rows)] if rows else []
+    return "\n".join([*parts, markdown_table(["rows not run", "because"], left)] if left else parts)
 
 
 def _short(name: str) -> str:
@@ -94,7 +97,60 @@ def _short(name: str) -> str:
     return name.split("-", 3)[-1] if name.count("-") > 3 else name
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(cells) + " |" for cells in rows]
     return "\n".join(lines) + "\n"
+
+
+def golden_block(compared: dict[str, tuple[int, int]], committed: set[str], printed: str) -> str:
+    """Return what `simserve validate golden tests/conformance` prints, and all logs by workload.
+
+    `compared` maps `folder/workload` to steps and equal steps; `committed` are those that ship.
+    """
+    steps, equal = (sum(counts[i] for counts in compared.values()) for i in (0, 1))
+    parts = [
+        f"```\n$ simserve validate golden tests/conformance\n{printed}```\n",
+        f"The {len(committed)} logs in `tests/conformance` are part of the repository and are replayed by\n"
+        f"its tests. The whole set is {len(compared)} logs: {steps:,} steps, of which {equal:,} are equal.\n"
+        "In the tables: steps equal / steps; `*`: in `tests/conformance`.\n",
+    ]
+    for engine, title in (("vllm", "vLLM"), ("sglang", "SGLang")):
+        folders = sorted({name.split("/")[0] for name in compared if name.startswith(engine)}, reverse=True)
+        workloads = sorted({name.split("/")[1] for name in compared if name.startswith(engine)})
+        rows = [
+            [one, *(_log_cell(f"{folder}/{one}", compared, committed) for folder in folders)]
+            for one in workloads
+        ]
+        parts.append(markdown_table([f"{title} workload", *(f.split("-")[1] for f in folders)], rows))
+    return "\n".join(parts)
+
+
+def _log_cell(name: str, compared: dict[str, tuple[int, int]], committed: set[str]) -> str:
+    if name not in compared:
+        return ""
+    steps, equal = compared[name]
+    return f"{equal} / {steps}{'*' if name in committed else ''}"
+
+
+def effects_block(found: dict[str, list[dict[str, Any]]]) -> str:
+    """Return published figures beside ours by scenario, and why some differ by more than a fifth."""
+    rows = []
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for name, figures in found.items():
+        for one in published_words(figures):
+            ratio = "-" if one["ratio"] is None else f"{one['ratio']:.2f}"
+            rows.append([name, one["figure"], one["published_text"], one["ours_text"], ratio])
+            if one["differs"] and (one["ratio"] is None or abs(one["ratio"] - 1) > FAR):
+                reasons.setdefault((name, one["differs"].strip()), []).append(f"{one['figure']} ({ratio})")
+    why = [f"- {name}: {'; '.join(figures)}. {reason}\n" for (name, reason), figures in reasons.items()]
+    sources = [f"- {name}: {text}\n" for name, figures in found.items() for text in _sources(figures)]
+    table = markdown_table(["effect", "figure", "published", "ours", "ours / published"], rows)
+    return (
+        f"{table}\nWhere ours is off by more than a fifth:\n\n{''.join(why)}\nSources:\n\n{''.join(sources)}"
+    )
+
+
+def _sources(figures: list[dict[str, Any]]) -> dict[str, None]:
+    return dict.fromkeys(one["source"].strip() for one in figures)

@@ -34,7 +34,7 @@ def test_every_committed_log_is_in_the_tables() -> None:
             versions = []
         if head := re.match(r"(vLLM|SGLang) workload$", cells[0]):
             versions = [f"{head[1].lower()}-{version}" for version in cells[1:]]
-        elif versions and "/" in line:
+        elif versions and line.startswith("|") and "/" in line:
             marked |= {(v, cells[0], c) for v, c in zip(versions, cells[1:], strict=True) if c.endswith("*")}
     expected = set()
     for path in LOGS:
