@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "simserve"
 BASE = {"core", "units", "errors", "registry", "paths", "__init__"}
 ORDER = [
     BASE,
-    {"model", "hardware"},
+    {"model", "hardware", "experts"},
     {"latency", "kv"},
     {"policy", "router"},
     {"engine"},

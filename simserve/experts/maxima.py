@@ -1,0 +1,124 @@
+"""What the slowest rank costs, as a function of the tokens in a step: sampled once, then looked up.
+
+For one popularity and one placement, the picks of each rank are drawn for a few steps at every half power of
+two of tokens (when first needed); between these points the ratio to the cost of even ranks is interpolated.
+A rank's kernel depends on its picks only and never gets faster with more: the slowest rank is the busiest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, floor, log2
+
+import numpy as np
+
+from simserve.experts.balancing import capped, water_filled
+from simserve.experts.picks import Float64, sample_counts
+from simserve.experts.placement import Placement, imbalance
+
+CostUs = Callable[[Float64], Float64]
+"""Microseconds of one layer's experts on a rank, from the tokens of the whole group (float64[n], 1 or more)
+that would give the rank its picks if they were dealt out evenly."""
+
+SAMPLES = 12
+"""Steps drawn per point. A step has a draw per layer, and what is wanted is their sum."""
+
+
+@dataclass(frozen=True)
+class Spreading:
+    """What happens to a step's picks beyond the placement."""
+
+    per_batch: bool = False
+    """Spread the picks of replicated experts anew for each batch (LPLB), instead of evenly."""
+    capacity_factor: float | None = None
+    """Most picks of an expert over the mean; None: no limit (dropless)."""
+    reroute: bool = False
+    """Give the overflow to experts with room instead of dropping it."""
+
+
+EVEN = Spreading()
+
+
+class RankMaximum:
+    """Cost of the slowest rank for one popularity and placement, all MoE layers together."""
+
+    def __init__(
+        self,
+        shares: Float64,
+        placement: Placement,
+        *,
+        spreading: Spreading = EVEN,
+        seed: int = 0,
+        samples: int = SAMPLES,
+    ) -> None:
+        """`shares`: probability that a token picks each expert, float64[layers, experts]."""
+        self.shares = shares
+        self.placement = placement
+        self._spreading = spreading
+        self._seed = seed
+        self._samples = samples
+        self._picks = float(shares[0].sum())
+        self._points: dict[int, Float64] = {}
+
+    @property
+    def layers(self) -> int:
+        """MoE layers."""
+        return len(self.shares)
+
+    def busiest(self, tokens: int, samples: int, seed: int = 0) -> Float64:
+        """Return gamma of `samples` steps of `tokens` tokens, float64[samples, layers].
+
+        With a capacity factor that drops, the picks of the busiest rank over the mean of all picks wished.
+        """
+        random = np.random.default_rng([self._seed, tokens, seed])
+        counts = sample_counts(self.shares, tokens, samples, random)
+        factor = self._spreading.capacity_factor
+        if factor is not None:
+            counts = capped(counts, factor, self._spreading.reroute)
+        if self._spreading.per_batch:
+            load = water_filled(self.placement, counts)
+        else:
+            load = self.placement.rank_load(counts)
+        if factor is None:
+            return imbalance(load)
+        return load.max(axis=-1) / (tokens * self._picks / self.placement.ranks)
+
+    def steps_us(self, tokens: int, cost_us: CostUs, samples: int, seed: int = 0) -> Float64:
+        """Return the cost of `samples` steps, float64[samples]: the slowest rank of each layer, summed."""
+        gammas = self.busiest(tokens, samples, seed)
+        return cost_us(np.maximum(gammas * tokens, 1.0).ravel()).reshape(gammas.shape).sum(axis=1)
+
+    def mean_us(self, tokens: int, cost_us: CostUs) -> float:
+        """Return the mean cost of a step of `tokens` tokens, interpolated between sampled points."""
+        low, high, weight = _bracket(tokens)
+        even = cost_us(np.array([float(tokens)]))[0] * self.layers
+        ratio = self._ratio(low, cost_us)
+        if weight:
+            ratio += weight * (self._ratio(high, cost_us) - ratio)
+        return float(even * ratio)
+
+    def gamma(self, tokens: int) -> Float64:
+        """Return the mean over steps of max / mean rank load, float64[layers], at a sampled point nearby."""
+        low, high, weight = _bracket(tokens)
+        return self._gammas(high if weight > 0.5 else low).mean(axis=0)
+
+    def _gammas(self, point: int) -> Float64:
+        found = self._points.get(point)
+        if found is None:
+            found = self._points[point] = self.busiest(point, self._samples)
+        return found
+
+    def _ratio(self, point: int, cost_us: CostUs) -> float:
+        gammas = self._gammas(point)
+        costs = cost_us(np.maximum(gammas * point, 1.0).ravel())
+        return float(costs.mean() / cost_us(np.array([float(point)]))[0])
+
+
+def _bracket(tokens: int) -> tuple[int, int, float]:
+    """Return the sampled points around `tokens`, and how far it lies towards the second (0 to 1)."""
+    place = 2.0 * log2(max(tokens, 1))
+    low, high = (round(2.0 ** (side(place) / 2)) for side in (floor, ceil))
+    if low >= high or tokens <= low:
+        return low, low, 0.0
+    return low, high, (log2(tokens) - log2(low)) / (log2(high) - log2(low))

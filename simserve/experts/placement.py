@@ -1,0 +1,98 @@
+"""Where experts lie: each rank holds equally many physical slots per layer, each a copy of one expert.
+
+The picks of an expert are spread evenly over its copies, unless a batch is balanced anew (`balancing`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.errors import ScenarioError
+from simserve.experts.picks import Float64
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Copies of experts on ranks."""
+
+    slots: Int64
+    """Logical expert of each physical slot, int64[layers, slots]; rank r has the r-th equal part of them."""
+    experts: int
+    ranks: int
+
+    @property
+    def slots_per_rank(self) -> int:
+        """Experts that each rank holds per layer."""
+        return self.slots.shape[1] // self.ranks
+
+    @cached_property
+    def copies(self) -> Int64:
+        """Copies of each expert, int64[layers, experts]."""
+        return self.on_ranks.sum(axis=2).astype(np.int64)
+
+    @cached_property
+    def on_ranks(self) -> Float64:
+        """Copies of each expert on each rank, float64[layers, experts, ranks]."""
+        layers, slots = self.slots.shape
+        held = np.zeros((layers, self.experts, self.ranks))
+        rank = np.repeat(np.arange(self.ranks), slots // self.ranks)
+        np.add.at(held, (np.arange(layers)[:, None], self.slots, rank[None, :]), 1.0)
+        return held
+
+    @cached_property
+    def split(self) -> Float64:
+        """Share of an expert's picks that goes to each rank, float64[layers, experts, ranks]."""
+        return self.on_ranks / self.copies[:, :, None]
+
+    def rank_load(self, load: Float64) -> Float64:
+        """Return picks per rank, float64[..., layers, ranks], from picks per expert, [..., experts]."""
+        if load.ndim == 2:
+            return np.matmul(load[:, None, :], self.split)[:, 0, :]
+        return np.moveaxis(np.matmul(np.moveaxis(load, -2, 0), self.split), 0, -2)
+
+
+def contiguous(layers: int, experts: int, ranks: int, redundant: int = 0) -> Placement:
+    """Return experts in order, as engines start: copies beyond the model's own are those of the first."""
+    return _placement(np.tile(np.arange(experts + redundant) % experts, (layers, 1)), experts, ranks)
+
+
+def random_placement(layers: int, experts: int, ranks: int, seed: int, redundant: int = 0) -> Placement:
+    """Return `contiguous` with slots shuffled in each layer."""
+    random = np.random.default_rng([seed, 0x706C])
+    slots = random.permuted(np.tile(np.arange(experts + redundant) % experts, (layers, 1)), axis=1)
+    return _placement(slots, experts, ranks)
+
+
+def _placement(slots: Int64, experts: int, ranks: int) -> Placement:
+    check_slots(slots.shape[1], experts, ranks)
+    return Placement(slots, experts, ranks)
+
+
+def check_slots(slots: int, experts: int, ranks: int) -> None:
+    """Raise `ScenarioError` unless every rank gets equally many slots."""
+    if slots % ranks:
+        raise ScenarioError(
+            f"{experts} experts and {slots - experts} redundant ones do not spread evenly over {ranks} "
+            f"ranks; {-(-slots // ranks) * ranks - experts} redundant ones would"
+        )
+
+
+def imbalance(rank_load: Float64) -> Float64:
+    """Return gamma, the load of the busiest rank over the mean: float64[...] from [..., ranks]."""
+    mean = rank_load.mean(axis=-1)
+    return np.divide(rank_load.max(axis=-1), mean, out=np.ones_like(mean), where=mean > 0)
+
+
+def moved_slots(before: Placement, after: Placement) -> Int64:
+    """Return how many experts each rank must fetch per layer to get from one placement to another.
+
+    int64[layers, ranks]: a copy that the rank holds already (in whatever slot) is not moved.
+    """
+    fetched = np.maximum(np.minimum(after.on_ranks, 1.0) - np.minimum(before.on_ranks, 1.0), 0.0)
+    return fetched.sum(axis=1).astype(np.int64)
