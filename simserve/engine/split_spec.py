@@ -62,7 +62,7 @@ class SplitSpec:
     def room_first(self) -> bool:
         """True if no prompt is computed before the decoding side has room for it.
 
-        So in engines that want it, and wherever KV leaves before the prompt is computed: it must go somewhere.
+        So in engines that want it, and wherever KV leaves before the prompt is done: it must go somewhere.
         """
         return self.engine.room_first or self.overlap != "request"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from simserve.metrics.comparison import StoredComparison
-from simserve.report.compare_charts import frontier, looks, overlays, prompt_sources
+from simserve.metrics.store import StoredRun
+from simserve.report.compare_charts import frontier, hits_by_capacity, looks, overlays, prompt_sources
 from simserve.report.compare_words import (
     change_words,
     comparison_headline,
@@ -19,6 +20,7 @@ from simserve.report.format import percent
 from simserve.report.kv_words import kv_sentences
 from simserve.report.page import Figure, render
 from simserve.report.published_words import published_words
+from simserve.report.ratio import ratio_charts, ratio_points, ratio_sentences
 from simserve.report.run_page import run_charts, run_context
 
 FRONTIER_FROM = 3
@@ -29,6 +31,9 @@ SAME = 0.01
 
 NOISE = 0.001
 """Relative differences below this are not written out."""
+
+BALANCE = "balance formula"
+"""How the assumption begins that says which ratio is most even."""
 
 Row = dict[str, Any]
 
@@ -62,6 +67,8 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         warnings=_warnings(found),
         kv=kv_sentences(table),
         published=published_words(table.get("published", [])),
+        ratio=ratio_sentences(*ratio_points(simulated), _slo(base) is not None),
+        balance=[line for line in complete(base.manifest)["assumptions"] if line.startswith(BALANCE)],
         signed=signed,
         manifest=complete(base.manifest),
         scenario_yaml=base.scenario_yaml,
@@ -72,12 +79,19 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
 
 def _charts(found: StoredComparison) -> dict[str, Figure]:
     slo = found.runs[found.table["base"]].summary["whole"]["slo"]
-    figures = overlays(found.runs, slo["limits"] if slo else {})
+    simulated = {name: run for name, run in found.runs.items() if not run.measured}
+    figures = ratio_charts(*ratio_points(simulated), slo is not None)
+    figures |= overlays(found.runs, slo["limits"] if slo else {})
     figures["prompt-sources"] = prompt_sources({n: run for n, run in found.runs.items() if not run.measured})
     if len(found.runs) >= FRONTIER_FROM:
         figures["ttft-itl"] = frontier(found.table, "whole.ttft_ms.p50", "whole.itl_ms.p99")
+        figures["hits-capacity"] = hits_by_capacity(found.table)
         figures["tail-tpot"] = frontier(found.table, "whole.ttft_ms.p99", "whole.tpot_ms.p50")
     return {name: figure for name, figure in figures.items() if figure["data"]}
+
+
+def _slo(run: StoredRun) -> dict[str, Any] | None:
+    return run.summary["whole"]["slo"]
 
 
 def comparison_cells(table: dict[str, Any], row: Row) -> Row:

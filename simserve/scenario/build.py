@@ -12,6 +12,7 @@ from simserve.engine import Progress, ReplicaSpec, simulate
 from simserve.latency.profiles import ProfileStore
 from simserve.metrics import Slo, Summary, summarize
 from simserve.model import ModelSpec, load_model
+from simserve.scenario.clients import check_give_up, give_up_ns
 from simserve.scenario.files import portable
 from simserve.scenario.load import LoadedScenario, loaded
 from simserve.scenario.manifest import manifest
@@ -19,7 +20,7 @@ from simserve.scenario.pool import BuiltPool, build_pool
 from simserve.scenario.resolved import resolved_yaml
 from simserve.scenario.router import build_router, check_router, router_assumptions
 from simserve.scenario.spec import Scenario
-from simserve.scenario.split import build_split, check_roles, check_split, is_split
+from simserve.scenario.split import build_split, check_roles, check_split, is_split, split_assumptions
 from simserve.scenario.workload import build_trace
 
 
@@ -46,6 +47,7 @@ class Deployment:
             [pool.facts for pool in self.pools],
             closed_loop=closed_loop.concurrency if closed_loop else None,
             fast_forward=scenario.fast_forward,
+            give_up_ns=give_up_ns(self.loaded),
             progress=progress,
             split=build_split(self.loaded, self.pools, self.trace) if is_split(self.loaded) else None,
         )
@@ -60,6 +62,11 @@ class Deployment:
         if sum(pool.spec.replicas for pool in self.pools) == 1:
             return ()
         return router_assumptions(self.loaded, self.trace, self.pools[0].engine.block_size)
+
+    @property
+    def split_assumptions(self) -> tuple[str, ...]:
+        """What was taken for granted about a prefill/decode split, in words."""
+        return split_assumptions(self.loaded, self.pools, self.trace)
 
     @property
     def slo(self) -> Slo | None:
@@ -121,6 +128,7 @@ def build(
     pools = tuple(build_pool(it, i, model, profiles, compiled) for i in range(len(it.scenario.pools)))
     if is_split(it):
         check_split(it, pools)
+    check_give_up(it, pools, is_split(it))
     return Deployment(it, trace, model, pools, profiles)
 
 

@@ -49,6 +49,7 @@ def assumptions(deployment: Deployment) -> list[str]:
     lines = [f"model {deployment.model.name}: {deployment.model.source}"]
     lines += [line for pool in deployment.pools for line in pool.assumptions]
     lines += deployment.router_assumptions
+    lines += deployment.split_assumptions
     lines += [f"profile {note}" for note in deployment.profiles.notes()]
     return list(dict.fromkeys(lines))
 

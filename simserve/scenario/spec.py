@@ -125,6 +125,11 @@ class WorkloadSpec(_Part):
         "the trace's own column, else none (what the model's maximum leaves).",
     )
     closed_loop: ClosedLoopSpec | None = None
+    give_up_s: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        None,
+        description="Seconds after which a client that has not got the whole answer gives up; the engine "
+        "then drops the request, as it does when a connection closes. Default: never.",
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> WorkloadSpec:
@@ -239,6 +244,10 @@ class Scenario(_Part):
     )
     transfer: TransferSpec | None = Field(
         None, description="How KV gets from prefill to decode replicas, if pools have these roles."
+    )
+    ratio: Literal["sweep"] | None = Field(
+        None,
+        description="sweep: run all splits of the same GPUs between prefill and decode, and no split at all.",
     )
     role_switch: RoleSwitchSpec | None = Field(
         None, description="Let replicas of a split change sides as queues grow and shrink; default: never."

@@ -10,6 +10,7 @@ from simserve.engine import LocalRule, SplitSpec
 from simserve.errors import ScenarioError
 from simserve.model.kv_transfer import kv_transfer_size, same_split
 from simserve.policy.split import Overlap, SplitEngine
+from simserve.scenario.balance import balance, balance_words
 from simserve.scenario.halves import split_engine
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.pool import BuiltPool
@@ -78,6 +79,30 @@ def _check_rules(it: LoadedScenario, halves: SplitEngine) -> None:
             raise ScenarioError("local = ...: SGLang's decode replicas compute no prompts; add a mixed pool")
         if _on_failure(transfer, halves) == "recompute" and not halves.computes_prompts:
             raise ScenarioError("on_failure = recompute: SGLang's decode replicas compute no prompts")
+
+
+def split_assumptions(it: LoadedScenario, pools: Sequence[BuiltPool], trace: Trace) -> tuple[str, ...]:
+    """Return what was taken for granted about a split, in words; nothing without one."""
+    if not is_split(it):
+        return ()
+    transfer, halves = transfer_of(it), split_engine(pools[0].engine)
+    split = build_split(it, pools, trace)
+    prefill = next(pool for pool in pools if pool.spec.role == "prefill")
+    decode = next(pool for pool in pools if pool.spec.role == "decode")
+    lines = [
+        f"split: {halves.source}; KV leaves by {split.overlap}, {split.handshake_ns / 1e6:g} ms of hand-shake"
+        f"; the first token is sampled by the {halves.first_token} side",
+        f"transfer over {transfer.link}: "
+        + ", ".join(f"{name} {rate / 1e9:.4g} GB/s" for name, rate in split.link_bytes_per_s.items())
+        + " for all links of a replica, each way, shared fairly at both ends; KV moves once, not per rank",
+    ]
+    if any(split.reshard_bytes_per_s.values()):
+        rates = {f"{rate / 1e9:.4g}" for rate in split.reshard_bytes_per_s.values() if rate}
+        lines.append(f"KV is cut or joined for ranks with other heads at {', '.join(sorted(rates))} GB/s")
+    closed = it.scenario.workload.closed_loop is not None
+    slo = it.scenario.slo
+    found = None if closed else balance(trace, prefill, decode, slo.tpot_ms if slo else None)
+    return (*lines, balance_words(found, prefill, decode)) if found else tuple(lines)
 
 
 def transfer_of(it: LoadedScenario) -> TransferSpec:
