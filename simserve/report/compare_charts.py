@@ -134,7 +134,7 @@ def frontier(table: dict[str, Any], x_key: str, y_key: str) -> Figure:
 
 
 def _both(xs: dict[str, Any], ys: dict[str, Any], name: str) -> bool:
-    return bool(xs[name]) and bool(ys[name])
+    return bool(xs.get(name)) and bool(ys.get(name))
 
 
 def _beats(xs: dict[str, float], ys: dict[str, float], one: str, other: str) -> bool:
@@ -187,5 +187,42 @@ def prompt_sources(runs: dict[str, StoredRun]) -> Figure:
             "yaxis": {"automargin": True, "showgrid": False},
             "showlegend": False,
             "margin": {"t": 8, "l": 10, "r": 34, "b": 30},
+        },
+    }
+
+
+def hits_by_capacity(table: dict[str, Any]) -> Figure:
+    """Return the prefix hit rate of each run that has one, against the KV memory of its replicas.
+
+    Empty unless three runs or more have different memories.
+    """
+    rows = {row["key"]: row["values"] for row in table["measures"]}
+    capacity, rates = rows.get("deployment.kv_tokens", {}), rows.get("whole.hit_rate", {})
+    points = [p for p in looks([table["base"], *table["variants"]]) if _both(capacity, rates, p.name)]
+    if len({capacity[p.name] for p in points}) < 3:
+        return {"data": [], "layout": {}}
+    points.sort(key=lambda p: capacity[p.name])
+    xs = [float(capacity[p.name]) for p in points]
+    ys = [100 * float(rates[p.name]) for p in points]
+    dots = {
+        "type": "scatter",
+        "mode": "lines+markers+text",
+        "x": short(np.array(xs)),
+        "y": short(np.array(ys)),
+        "text": [p.name for p in points],
+        "textposition": "top center",
+        "line": {"color": "$muted", "width": 1.5, "dash": "dot"},
+        "marker": {"color": [f"${p.colour}" for p in points], "size": 10},
+        "hovertemplate": "%{text}: %{x:,.4~g} tokens, %{y:.3~g} %<extra></extra>",
+        "cliponaxis": False,
+    }
+    return {
+        "data": [dots],
+        "layout": {
+            "height": 19,
+            "xaxis": _axis("KV capacity, tokens", xs),
+            "yaxis": {"title": {"text": "prefix hit rate"}, "ticksuffix": " %", "range": [0, max(ys) * 1.25]},
+            "margin": {"t": 20, "l": 60, "r": 30, "b": 44},
+            "showlegend": False,
         },
     }
