@@ -49,36 +49,24 @@ class Meter:
         else:
             pairs = steps * batch.decode_context + decodes * steps * (steps - 1) // 2
             self.decode_pairs += pairs * live // decodes
-        prompt_tokens = batch.prompt_tokens if batch.chunks else 0
-        self.interval(start_ns, end_ns, policy, prompt_tokens, tokens, steps)
-
-    def interval(
-        self,
-        start_ns: int,
-        end_ns: int,
-        policy: Policy,
-        prefill_tokens: int,
-        decode_tokens: int,
-        steps: int,
-    ) -> None:
-        """Note the policy's counts from `start_ns` to `end_ns`, and what was computed.
-
-        An interval without steps is one in which the policy kept requests waiting for a time of its choice.
-        """
         waiting = policy.waiting
         if self._arrived:
-            waiting -= (self._arrived_ns - self._arrived * start_ns) / (end_ns - start_ns)
-            self._arrived = self._arrived_ns = 0
+            waiting -= self._absent(start_ns, end_ns)
+        prompt_tokens = batch.prompt_tokens if batch.chunks else 0
         self.timeline.add(
-            start_ns,
-            end_ns,
-            policy.running,
-            waiting,
-            policy.kv_used_blocks,
-            prefill_tokens,
-            decode_tokens,
-            steps,
+            start_ns, end_ns, policy.running, waiting, policy.kv_used_blocks, prompt_tokens, tokens, steps
         )
+
+    def idle(self, start_ns: int, end_ns: int, policy: Policy) -> None:
+        """Note an interval without steps: the policy kept requests waiting for a time of its choice."""
+        waiting = policy.waiting - self._absent(start_ns, end_ns)
+        self.timeline.add(start_ns, end_ns, policy.running, waiting, policy.kv_used_blocks, 0, 0, 0)
+
+    def _absent(self, start_ns: int, end_ns: int) -> float:
+        """Return how many of those that wait now were not there yet, averaged over the interval."""
+        absent = (self._arrived_ns - self._arrived * start_ns) / (end_ns - start_ns)
+        self._arrived = self._arrived_ns = 0
+        return absent
 
     def prefill(self, tokens: int, cached: int) -> None:
         """Count `tokens` prompt tokens of one request on top of `cached` ones."""

@@ -243,7 +243,7 @@ class Replica:
             self.books.barren(1)
             yield from self.sleep(wait.until_ns - now_ns)
             if self.env.now > now_ns:
-                self.meter.interval(now_ns, self.env.now, self.policy, 0, 0, 0)
+                self.meter.idle(now_ns, self.env.now, self.policy)
         else:
             self.stuck(f"the policy waits until {wait.until_ns} ns, which is not in the future")
 

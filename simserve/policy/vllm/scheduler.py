@@ -128,9 +128,19 @@ class VllmPolicy:
         loads, queue, pool, group = self.loads, self.queue, self.pool, self.groups[lane]
         if loads is not None:
             loads.land(now_ns)
-        budget = self.budget - group.size
-        needed = group.blocks_next()
-        if self.partial or budget < 0 or needed > pool.free:
+        decodes, needed = group.size, group.blocks_next()
+        budget = self.budget - decodes
+        unequal = self.partial or budget < 0 or needed > pool.free
+        if not unequal and not queue and loads is None and not self._ended:
+            # Nobody waits and no prompt is in progress: the same sequences decode until blocks run out.
+            self._left_waiting = False
+            if not decodes:
+                return Wait()
+            group.take_next(pool, needed)
+            repeats = group.steps_within(pool.free + needed)
+            full = len(self.run_list) >= self._max_seqs
+            return Batch(decodes, group.context + decodes, [], [], [], [], repeats, full)
+        if unequal:
             budget, chunks, preempted, stalled = RunningWalk(self, lane).run()
         else:
             group.take_next(pool, needed)
