@@ -39,11 +39,15 @@ def _number(value: float | None, digits: int = 1) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
+def _abandoned(requests: int) -> str:
+    return f"{requests:,} abandoned by their clients, " if requests else ""
+
+
 def _lines(summary: Summary) -> list[str]:
     counts, whole = summary.counts, summary.whole
     lines = [
         f"{counts.completed:,} of {counts.requests:,} requests completed, {counts.refused:,} refused, "
-        f"{counts.unfinished:,} unfinished, {whole.preemptions:,} preemptions",
+        f"{_abandoned(counts.abandoned)}{counts.unfinished:,} unfinished, {whole.preemptions:,} preemptions",
         f"{_number(whole.requests_per_s, 2)} requests/s, {_number(whole.output_tokens_per_s, 0)} output "
         f"tokens/s, {_number(whole.total_tokens_per_s, 0)} tokens/s over {_number(whole.duration_s)} s; "
         f"{_VERDICTS[summary.stability.verdict]}",

@@ -12,6 +12,8 @@ def warnings_of(summary: Summary, slo: SloSpec | None) -> list[str]:
     if not counts.completed:
         reasons = "; ".join(f"{n:,} x {text}" for text, n in counts.reasons.items())
         lines.append(f"nothing completed: {counts.requests:,} requests, {reasons or 'no reason recorded'}")
+    if counts.abandoned:
+        lines.append(f"clients gave up on {counts.abandoned:,} of {counts.requests:,} requests")
     if summary.stability.verdict == "unstable":
         lines.append(f"unstable, the queue grew until the end: {summary.stability.reason}")
     return lines + (_missed(summary, slo) if slo else [])

@@ -43,9 +43,9 @@ DEFINITIONS: dict[str, str] = {
         "duration of the window."
     ),
     "SLO attainment": (
-        "Share of the window's requests that completed and met every limit. Refused and unfinished "
-        "requests are not good; a quantity that a request does not have (TPOT of one token) cannot "
-        "break its limit. An ITL limit is judged over gaps and reported apart."
+        "Share of the window's requests that completed and met every limit. Refused, abandoned and "
+        "unfinished requests are not good; a quantity that a request does not have (TPOT of one "
+        "token) cannot break its limit. An ITL limit is judged over gaps and reported apart."
     ),
     "goodput": "Good requests that complete in the window / duration of the window.",
     "KV use": (

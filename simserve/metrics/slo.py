@@ -1,8 +1,8 @@
 """Service-level objectives, and which requests meet them.
 
-Follows vLLM's bench: a request is good if it completed and every limit that applies to it holds; refused
-and unfinished requests are never good. A quantity that a request does not have (TPOT of one token) cannot
-break its limit.
+Follows vLLM's bench: a request is good if it completed and every limit that applies to it holds; refused,
+abandoned and unfinished requests are never good. A quantity that a request does not have (TPOT of one
+token) cannot break its limit.
 """
 
 from __future__ import annotations

@@ -23,13 +23,15 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Counts:
-    """Where the requests went: requests = completed + refused + unfinished."""
+    """Where the requests went: requests = completed + refused + abandoned + unfinished."""
 
     requests: int
     arrived: int
     """Less than `requests` only if the run ended before some could arrive."""
     completed: int
     refused: int
+    abandoned: int
+    """Their clients gave up."""
     unfinished: int
     reasons: dict[str, int]
     """Refused and unfinished requests by reason."""
@@ -117,6 +119,7 @@ def _counts(result: Result, columns: Columns) -> Counts:
         arrived=int(columns.arrived.sum()),
         completed=int(done.sum()),
         refused=int((result.status == Status.REFUSED).sum()),
+        abandoned=int((result.status == Status.ABANDONED).sum()),
         unfinished=int((result.status == Status.UNFINISHED).sum()),
         reasons=_by_reason(result, ~done),
         cut=_by_reason(result, done),

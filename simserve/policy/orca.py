@@ -57,6 +57,13 @@ class OrcaPolicy:
         """Queue a request."""
         self._waiting.append(request)
 
+    def drop(self, request: Request) -> bool:
+        """Forget a request whose client gave up; False if it does not wait."""
+        if request not in self._waiting:
+            return False
+        self._waiting.remove(request)
+        return True
+
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         """Run everything admitted, after admitting whom slots and memory allow, in order of arrival."""
         group = self._groups[lane]

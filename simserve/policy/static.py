@@ -67,6 +67,13 @@ class StaticPolicy:
         """Queue a request."""
         self._waiting.append(request)
 
+    def drop(self, request: Request) -> bool:
+        """Forget a request whose client gave up; False if it does not wait."""
+        if request not in self._waiting:
+            return False
+        self._waiting.remove(request)
+        return True
+
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         """Go on with the batch; else form one; else wait for company."""
         if self._batch and lane != self._lane:

@@ -20,8 +20,10 @@ def headline(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
     served = f"{gpus} serve{s} {number(whole['requests_per_s'])} requests/s"
     medians = f"median TTFT {latency(whole['ttft_ms']['p50'])}, TPOT {latency(whole['tpot_ms']['p50'])}"
     if summary["stability"]["verdict"] == "unstable":
-        return f"Unstable, the queue grows: {served} and fall{s} behind, {medians}{_attained(whole)}."
-    return f"{served}: {medians}{_attained(whole)}."
+        start = f"Unstable, the queue grows: {served} and fall{s} behind, {medians}"
+    else:
+        start = f"{served}: {medians}"
+    return f"{start}{_attained(whole)}{_gave_up(counts)}."
 
 
 def hardware(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
@@ -38,6 +40,13 @@ def limits_in_words(limits: dict[str, float]) -> str:
     """Return `TTFT ≤ 1.00 s, TPOT ≤ 50.0 ms`."""
     return ", ".join(
         f"{LIMIT_WORDS[name]} ≤ {latency(limits[name])}" for name in LIMIT_WORDS if name in limits
+    )
+
+
+def _gave_up(counts: dict[str, Any]) -> str:
+    abandoned = counts.get("abandoned", 0)
+    return (
+        f"; clients gave up on {percent(abandoned / counts['requests'])} of the requests" if abandoned else ""
     )
 
 

@@ -104,6 +104,17 @@ class SglangPolicy:
         most_outputs = min(request.max_tokens, self._most_tokens - request.prompt_tokens)
         self.state.enqueue(Sequence(request, prompt, self._content.output_place(request), most_outputs))
 
+    def drop(self, request: Request) -> bool:
+        """Forget a request whose client gave up; False if it is not in the queue."""
+        queue, loads = self.state.queue, self.state.loads
+        place = next((i for i, sequence in enumerate(queue) if sequence.request.id == request.id), None)
+        if place is None:
+            return False
+        del queue[place]
+        if loads is not None:
+            loads.forget(request)
+        return True
+
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         """Decide the next step; a result kept back is processed first if nothing can be done without it."""
         loads = self.state.loads
