@@ -89,9 +89,11 @@ def _read(name: str, format: str) -> StoredRun:
 
     if (Path(name) / "manifest.json").is_file():
         return read_results(Path(name))
-    from simserve.validate.importers.read import read_load_test
+    from simserve.validate.importers.read import file_of, read_load_test
     from simserve.validate.load_test_run import run_of
 
+    if not file_of(name)[0].exists():
+        raise ScenarioError(f"{name}: no such result folder, and no such file of measurements")
     return run_of(read_load_test(name, format))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def _measures(table: dict[str, Any]) -> Table:
     names = [table["base"], *table["variants"]]
     shown = Table("whole run")
     for name in names:
-        shown.add_column(name, justify="right", overflow="fold")
+        shown.add_column(escape(name), justify="right", overflow="fold")
     between = " (" if len(names) == 2 else "\n("
     for row in table["measures"]:
         cells = comparison_cells(table, row)["cells"]
@@ -61,7 +62,7 @@ def _source(name: str, facts: dict[str, Any]) -> str:
 def _paired(base: str, name: str, pairs: dict[str, Any]) -> Table:
     from simserve.report.compare_words import signed
 
-    shown = Table(title=f"{name} - {base}, request by request", title_justify="left")
+    shown = Table(title=escape(f"{name} - {base}, request by request"), title_justify="left")
     for column in ("ms", "requests", "p5", "median", "p95", "mean", "shorter", "longer"):
         shown.add_column(column, justify="left" if column == "ms" else "right")
     for key, label in _LATENCIES.items():

@@ -129,7 +129,7 @@ def test_a_folder_with_variants_is_a_comparison(small: Path, simserve: Call) -> 
     [
         (("sim",), "one run alone"),
         (("sim", "sim"), "a run is named twice"),
-        (("sim", "nope.json"), "no such trace file"),
+        (("sim", "nope.json"), "no such result folder, and no such file"),
         (("sim", "bench.json", "--format", "vlm"), "unknown format of measurements"),
         (("sim", "empty.json"), "the file is empty"),
     ],

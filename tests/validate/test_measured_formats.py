@@ -143,6 +143,16 @@ def test_ttft_zero_without_tokens_is_missing_not_zero(tmp_path: Path) -> None:
     assert any("missing, not 0 ms" in note for note in test.notes)
 
 
+def test_statistics_of_what_was_not_measured_are_missing(tmp_path: Path) -> None:
+    """A server that does not stream: vLLM's tool then writes means of 0."""
+    zeros = {
+        f"{what}_{name}_ms": 0.0 for what in ("mean", "median", "p99") for name in ("ttft", "tpot", "itl")
+    }
+    test = read(tmp_path, "bench.json", {**STATISTICS["vllm-bench"][1], **zeros})
+    assert set(test.stated) == {"e2e_ms.mean", "requests_per_s", "output_tokens_per_s"}
+    assert "itl_ms, tpot_ms, ttft_ms: a mean of 0 in the file" in test.notes[-1]
+
+
 def test_warm_up_and_cancelled_are_left_out(tmp_path: Path) -> None:
     lines = [*made.aiperf_run(), made.aiperf(was_cancelled=True)]
     test = read(tmp_path, "profile_export.jsonl", lines)
@@ -186,6 +196,7 @@ SUSPICIOUS = {
     "gaps in ns": (changed(itls=[[30e6], [20e6, 40e6], [], []]), "per output token: .*1000 times too large"),
     "gaps in us read as s": ({**UNCOUNTED, "itls": [[3e-6], [2e-6, 4e-6], [], []]}, "1000 times too small"),
     "send times of two clocks": (changed(start_times=[10.4, WALL, 11.0, 12.0]), "two clocks mixed"),
+    "a request longer than the run": (changed(duration=0.02), "in a run of 0.02 s"),
     "send times in ms": (changed(start_times=[10400, 10000, 11000, 12000]), "ms taken for s"),
     "first token before the request": (
         with_stamps("first_token_iteration", WALL),

@@ -5,6 +5,8 @@ Limits are far outside what servers do, so that only a factor of 1000 or another
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from simserve.errors import TraceError
@@ -16,16 +18,35 @@ SLOWEST_TOKEN_MS = 5_000.0
 """... and nobody waits 5 s for each token."""
 WALL_CLOCK_S = 1e8
 """Stamps above count from 1970; a machine's own clock would need three years to get there."""
+LONGER = 3.0
+"""Neither a request nor the time from the first send to the last takes this many times the whole run."""
 FACTOR = 100.0
 """Two figures for the same thing that differ by more than this are in different units."""
 
 
 def checked(test: LoadTest) -> LoadTest:
-    """Return the load test; raises `TraceError` with the suspicion if its times contradict each other."""
+    """Return the load test, without statistics that were never measured (a mean of 0).
+
+    Raises `TraceError` with the suspicion if its times contradict each other.
+    """
+    test = _without_zeros(test)
     if test.requests is not None:
         _check_requests(test, test.requests)
     _check_stated(test)
     return test
+
+
+def _without_zeros(test: LoadTest) -> LoadTest:
+    zero = {
+        name.partition(".")[0]
+        for name, value in test.stated.items()
+        if name.endswith("_ms.mean") and value == 0
+    }
+    if not zero:
+        return test
+    stated = {name: value for name, value in test.stated.items() if name.partition(".")[0] not in zero}
+    note = f"{', '.join(sorted(zero))}: a mean of 0 in the file, so not measured: missing, not 0"
+    return replace(test, stated=stated, notes=(*test.notes, note))
 
 
 def _check_requests(test: LoadTest, found: Requests) -> None:
@@ -68,14 +89,14 @@ def _check_span(test: LoadTest, found: Requests) -> None:
         return
     run_ms = 1e3 * test.duration_s
     longest_ms = float(np.nanmax(np.concatenate([found.e2e_ms, found.ttft_ms, [0.0]])))
-    if longest_ms > FACTOR * run_ms:
+    if longest_ms > LONGER * run_ms:
         _refuse(
             test,
             f"a request of {longest_ms / 1e3:g} s in a run of {test.duration_s:g} s: are latencies 1000 "
-            "times too large (ms read as s)?",
+            "times too large (ms read as s), or the run's length too small?",
         )
     span_ms = 0.0 if found.start_ns is None else float(np.ptp(found.start_ns)) / 1e6
-    if span_ms > FACTOR * run_ms:
+    if span_ms > LONGER * run_ms:
         _refuse(
             test,
             f"send times span {span_ms / 1e3:g} s in a run of {test.duration_s:g} s: are two clocks mixed "
