@@ -41,13 +41,17 @@ TABLES = (
 """Tables of published results; each has marks of its name in the page."""
 
 
+class CommandFailed(Exception):
+    """A command of ours did not end well; it has said why."""
+
+
 def simserve(*args: str, ends: tuple[int, ...] = (0,)) -> str:
     """Run a command of ours and return its stdout; its progress goes to our stderr."""
     done = subprocess.run(
         [sys.executable, "-m", "simserve", *args], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
     )
     if done.returncode not in ends:
-        sys.exit(f"simserve {' '.join(args)} ended with {done.returncode}")
+        raise CommandFailed(f"simserve {' '.join(args)} ended with {done.returncode}")
     return done.stdout
 
 
@@ -127,15 +131,21 @@ def main() -> None:
     wanted = parser.parse_args().part or list(PARTS)
     if unknown := [part for part in wanted if part not in PARTS]:
         sys.exit(f"no part {unknown[0]!r}; parts: {', '.join(PARTS)}")
-    skipped = []
+    skipped: list[str] = []
+    failed: list[str] = []
     for i, part in enumerate(wanted, 1):
         started = time.monotonic()
         print(f"[{i}/{len(wanted)}] {part} ...", flush=True)
-        skipped += PARTS[part]()
+        try:
+            skipped += PARTS[part]()
+        except CommandFailed as error:
+            failed.append(f"{part}: {error}")
         print(f"[{i}/{len(wanted)}] {part}: {time.monotonic() - started:.0f} s", flush=True)
     for what in skipped:
         print(f"skipped, not in {SHARED.parent.name}/{SHARED.name} beside the repository: {what}")
     print(f"written: {PAGE.relative_to(ROOT)}")
+    if failed:
+        sys.exit("\n".join(f"failed, tables left as they were: {what}" for what in failed))
 
 
 if __name__ == "__main__":
