@@ -88,7 +88,8 @@ def measured() -> list[str]:
 
 def published() -> list[str]:
     """Simulate the rows of published results."""
-    skipped = []
+    skipped: list[str] = []
+    failed: list[str] = []
     for name in TABLES:
         table = SHARED / "published" / f"{name}.csv"
         if not table.is_file():
@@ -96,8 +97,13 @@ def published() -> list[str]:
             continue
         started = time.monotonic()
         print(f"  {name} ...", flush=True)
-        simserve("validate", "published", str(table), "--page", str(PAGE))
+        try:
+            simserve("validate", "published", str(table), "--page", str(PAGE))
+        except CommandFailed as error:
+            failed.append(str(error))
         print(f"  {name}: {time.monotonic() - started:.0f} s", flush=True)
+    if failed:
+        raise CommandFailed("; ".join(failed))
     return skipped
 
 
