@@ -41,7 +41,7 @@ class HybridCache:
         self,
         total: int,
         block_size: int,
-        windows: Sequence[int] | int,
+        windows: Sequence[int],
         content: Content | None,
         blanks_first: bool = True,
         window_limit: int | None = None,
@@ -54,8 +54,6 @@ class HybridCache:
         every full block of a window group; 0 only those that a prompt, or where prompts part, ends with; a
         number of tokens also those that each such stretch ends with.
         """
-        if isinstance(windows, int):
-            windows = (0, windows)
         self.total = total
         self.block_size = block_size
         self.groups = len(windows)

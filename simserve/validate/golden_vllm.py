@@ -49,6 +49,8 @@ def params_of(version: str, config: dict[str, Any], unsupported: Sequence[str]) 
     known["enable_prefix_caching"] = config["prefix_caching"]
     known["scheduling_policy"] = config["policy"]
     known["version"] = ".".join(version.split(".")[:2])
+    if known["version"] == "0.33":
+        known.setdefault("prefix_cache_retention_interval", None)  # the logs' engines were built without one
     return VllmParams.model_validate(known)
 
 
@@ -72,7 +74,7 @@ class Replay:
             block_size=config["block_size"],
             max_model_len=config["max_model_len"],
             content=RunContent(self._text, config["block_size"]),
-            window=config.get("sliding_window") or 0,
+            windows=(0, config["sliding_window"]) if config.get("sliding_window") else (),
         )
         self._arrived = 0
         self._admitted: set[int] = set()

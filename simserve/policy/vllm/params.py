@@ -29,6 +29,10 @@ class VllmParams(PolicyParams):
     long_prefill_token_threshold: int = Field(
         default=0, ge=0, description="Most prompt tokens of one request in a step; 0 = no limit."
     )
+    long_prefill_token_threshold_adaptive: bool = Field(
+        default=False,
+        description="Raise that threshold to each request's fair share of the budget (0.33).",
+    )
     scheduling_policy: Literal["fcfs", "priority"] = Field(
         default="fcfs", description="Order of the waiting queue; priority: lower values go first."
     )
@@ -58,6 +62,16 @@ class VllmParams(PolicyParams):
         ge=0,
         lt=1,
         description="Share of the blocks that admissions leave free while somebody runs (0.33 only).",
+    )
+    disable_hybrid_kv_cache_manager: bool = Field(
+        default=False,
+        description="Keep the KV of all tokens in window layers too; needed where the engine cannot do else.",
+    )
+    prefix_cache_retention_interval: int | None = Field(
+        default=0,
+        ge=0,
+        description="Window layers cache only blocks that a prompt or a fork ends with (0), also those every "
+        "so many tokens, or all (null) (0.33; older versions cache all).",
     )
     performance_mode: Literal["balanced", "interactivity", "throughput"] = Field(
         default="balanced",
@@ -105,11 +119,19 @@ class VllmParams(PolicyParams):
 
 _UNKNOWN = {
     "0.33": (),
-    "0.19": ("watermark", "max_num_active_seqs", "prefill_schedule_interval"),
+    "0.19": (
+        "watermark",
+        "max_num_active_seqs",
+        "prefill_schedule_interval",
+        "long_prefill_token_threshold_adaptive",
+        "prefix_cache_retention_interval",
+    ),
     "0.15": (
         "watermark",
         "max_num_active_seqs",
         "prefill_schedule_interval",
+        "long_prefill_token_threshold_adaptive",
+        "prefix_cache_retention_interval",
         "max_num_scheduled_tokens",
         "scheduler_reserve_full_isl",
         "performance_mode",

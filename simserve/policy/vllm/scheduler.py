@@ -9,17 +9,18 @@ admitted in a step that preempted. A step in which nothing but decoding happens 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from simserve.core import Batch, Chunk, Request, TierResult, Wait
 from simserve.errors import ScenarioError
-from simserve.kv import BlockPool, Content, HybridCache, Pool, PrefixCache, blocks_for
+from simserve.kv import Content, HybridCache, PrefixCache
 from simserve.kv.content import TraceContent
 from simserve.kv.tiers import TierCache
 from simserve.policy.base import POLICIES
 from simserve.policy.decodes import DecodeGroup
 from simserve.policy.vllm.loads import Loads
 from simserve.policy.vllm.params import VllmParams
+from simserve.policy.vllm.pools import make_pool
 from simserve.policy.vllm.queue import FcfsQueue, PriorityQueue, WaitingQueue
 from simserve.policy.vllm.walk import RunningWalk
 from simserve.policy.window_decodes import WindowDecodeGroup
@@ -42,25 +43,18 @@ class VllmPolicy:
         max_model_len: int,
         lanes: int = 1,
         content: Content | None = None,
-        window: int = 0,
+        windows: Sequence[int] = (),
         tiers: TierCache | None = None,
     ) -> None:
         """`kv_blocks` usable blocks (the null block not counted); `lanes` microbatches in flight (PP).
 
-        With `content` full blocks are cached by prefix, unless enable_prefix_caching is off. `window` tokens
-        is what the second of two KV groups sees; 0 = there is one group, of full attention. `tiers` below
+        With `content` full blocks are cached by prefix, unless enable_prefix_caching is off. `windows` are
+        the tokens that KV groups see, 0 for all; none: there is one group, of full attention. `tiers` below
         HBM need content, one KV group and one lane.
         """
         self.params = params
         cached = content if params.enable_prefix_caching else None
-        newest = params.version == "0.33"
-        self.pool: Pool = BlockPool(kv_blocks, block_size)
-        if window:
-            reach = min(window - 1 + params.max_num_batched_tokens, max_model_len)
-            limit = blocks_for(reach, block_size) + 1 if newest else None
-            self.pool = HybridCache(kv_blocks, block_size, window, cached, newest, limit)
-        elif cached is not None:
-            self.pool = PrefixCache(kv_blocks, block_size, cached, blanks_first=newest)
+        self.pool = make_pool(params, kv_blocks, block_size, max_model_len, cached, windows)
         self.max_model_len = max_model_len
         self.queue: WaitingQueue = FcfsQueue() if params.scheduling_policy == "fcfs" else PriorityQueue()
         self.loads = self._loads_from(tiers, cached, lanes)
@@ -359,8 +353,14 @@ class VllmPolicy:
         threshold = self.params.long_prefill_token_threshold
         if not threshold:
             return 0
-        alone = len(self.run_list) + self.waiting <= 1
-        return 0 if self.params.version == "0.33" and alone else threshold
+        if self.params.version != "0.33":
+            return threshold
+        requests = len(self.run_list) + self.waiting
+        if requests <= 1:
+            return 0
+        if self.params.long_prefill_token_threshold_adaptive:
+            return max(threshold, self.params.max_num_batched_tokens // requests)
+        return threshold
 
     def schedule_chunk(self, request: Request, tokens: int) -> Chunk:
         """Count `tokens` prompt tokens as computed, as the engine does when it schedules them."""
