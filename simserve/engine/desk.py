@@ -16,17 +16,21 @@ class Desk:
     def __init__(self, router: Router, replicas: Sequence[Replica]) -> None:
         """Replicas get a view of their own if the router sees them as of its last refresh."""
         self._router = router
-        self.replicas = list(replicas)
+        self._refresh_ns: int = getattr(router, "refresh_ns", 0)
         routed = len(replicas) > 1
-        refresh_ns = getattr(router, "refresh_ns", 0) if routed else 0
-        self._views: list[View] = []
-        if refresh_ns:
-            for replica in replicas:
-                replica.view = View(replica, refresh_ns)
-                self._views.append(replica.view)
-        self._targets: Sequence[Target] = self._views or self.replicas
         self._tell_first_token = getattr(router, "first_token", None) if routed else None
         self._tell_ended = getattr(router, "ended", None) if routed else None
+        self.replace(replicas)
+
+    def replace(self, replicas: Sequence[Replica]) -> None:
+        """Choose among these replicas from now on (only routers without a memory of replicas stand that)."""
+        self.replicas = list(replicas)
+        self._views: list[View] = []
+        if self._refresh_ns and len(replicas) > 1:
+            for replica in replicas:
+                replica.view = replica.view or View(replica, self._refresh_ns)
+                self._views.append(replica.view)
+        self._targets: Sequence[Target] = self._views or self.replicas
 
     def choose(self, request: Request, now_ns: int) -> Replica:
         """Return the replica that gets the request."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from simserve.core import Chunk, LinkResult, Request, SplitResult, Trace
 from simserve.core.halves import DecodeRequest, KvMoved, PrefillRequest
-from simserve.engine.boundary import Clock
+from simserve.engine.boundary import Clock, Front
 from simserve.engine.cluster import Cluster, Progress
 from simserve.engine.decode_table import DecodeTable
 from simserve.engine.desk import Desk
@@ -20,6 +20,7 @@ from simserve.engine.handover import Handover, Route
 from simserve.engine.links import LinkEnd, Links
 from simserve.engine.recorder import Recorder
 from simserve.engine.replica import Replica
+from simserve.engine.role_switch import RoleSwitch
 from simserve.engine.spec import ReplicaSpec
 from simserve.engine.split_replica import SplitPipelineReplica, SplitReplica
 from simserve.engine.split_spec import SplitSpec
@@ -47,17 +48,19 @@ class _Passage:
 class _PrefillSide:
     """What prefill replicas report to."""
 
-    def __init__(self, cluster: SplitCluster, recorder: Recorder) -> None:
-        self.front = cluster.front
-        self.fast_forward = cluster.fast_forward
+    front: Front
+    cluster: SplitCluster
+    """Both set by the cluster."""
+
+    def __init__(self, recorder: Recorder, fast_forward: bool) -> None:
         self.recorder = recorder
-        self._cluster = cluster
+        self.fast_forward = fast_forward
 
     def first_token(self, request: Request) -> None:
-        self._cluster.prompt_sampled(request)
+        self.cluster.prompt_sampled(request)
 
     def complete(self, request: Request, output_tokens: int) -> None:
-        self._cluster.prompt_computed(request)
+        self.cluster.prompt_computed(request)
 
 
 class SplitCluster(Cluster):
@@ -76,6 +79,7 @@ class SplitCluster(Cluster):
         """Builds a replica per spec, which has the role that its spec says."""
         self.split = split
         self.stages = StageRecorder(len(trace))
+        self._prefill_side = _PrefillSide(self.stages.prefill, fast_forward)
         self.links = Links(env)
         self._ends: list[tuple[LinkEnd, LinkEnd]] = []
         self._passages: dict[int, _Passage] = {}
@@ -83,16 +87,19 @@ class SplitCluster(Cluster):
         self._failed = 0
         super().__init__(env, trace, specs, split.routers["decode"], recorder, fast_forward, progress)
         self._tell_first_token = self._tell_ended = None
-        self.roles = [spec.role for spec in specs]
-        self._desks = {role: Desk(router, self._with(role)) for role, router in split.routers.items()}
-        self._longest = min((r.spec for r in self._with("decode")), key=lambda spec: spec.max_model_len)
+        self._roles: list[str] = [spec.role for spec in specs]
+        self._desks = {role: Desk(router, self.with_role(role)) for role, router in split.routers.items()}
+        sides = ("decode",) if split.switch is None else ("prefill", "decode")
+        self._longest = min((s for s in specs if s.role in sides), key=lambda spec: spec.max_model_len)
+        self._switch = None if split.switch is None else RoleSwitch(self, split.switch)
 
     # -- building --------------------------------------------------------------------------------------
 
     def _build(self, spec: ReplicaSpec, rank: int) -> Replica:
         table = self.tables.setdefault(id(spec.latency), DecodeTable(spec.latency))
+        self._prefill_side.cluster, self._prefill_side.front = self, self.front
         make = SplitPipelineReplica if spec.latency.stages > 1 else SplitReplica
-        side = _PrefillSide(self, self.stages.prefill) if spec.role == "prefill" else self
+        side = self._prefill_side if spec.role == "prefill" else self
         replica = make(self.env, side, spec, rank, table)  # pyright: ignore[reportArgumentType]
         replica.split = self
         spec.policy.mover = self  # pyright: ignore[reportAttributeAccessIssue]
@@ -103,8 +110,23 @@ class SplitCluster(Cluster):
     def _make_views(self, refresh_ns: int) -> list:
         return []  # every desk makes its own
 
-    def _with(self, role: str) -> list[Replica]:
-        return [r for r, mine in zip(self.replicas, self.roles, strict=True) if mine == role]
+    # -- roles -----------------------------------------------------------------------------------------
+
+    def with_role(self, role: str) -> list[Replica]:
+        """Return the replicas that have a role now."""
+        return [r for r, mine in zip(self.replicas, self._roles, strict=True) if mine == role]
+
+    def move(self, replica: SplitReplica, role: str) -> None:
+        """Give a replica another role: routers see it no longer, or again."""
+        self._roles[replica.rank] = role
+        for name, desk in self._desks.items():
+            desk.replace(self.with_role(name))
+        if role in ("prefill", "decode"):
+            replica.turn(self._prefill_side if role == "prefill" else self)  # pyright: ignore[reportArgumentType]
+
+    def has_business(self, replica: Replica) -> bool:
+        """Return True if a request on its way needs the replica."""
+        return any(replica in (passage.source, passage.target) for passage in self._passages.values())
 
     # -- arrivals --------------------------------------------------------------------------------------
 
@@ -149,13 +171,13 @@ class SplitCluster(Cluster):
         """Return True if a rule keeps the request whole."""
         rule, now_ns = self.split.local, self.env.now
         assert rule is not None
-        holders = self._with("decode") if target is None else [target]
+        holders = self.with_role("decode") if target is None else [target]
         cached = max(replica.cached_tokens(request, now_ns) for replica in holders)
         if request.prompt_tokens - cached <= rule.uncached_tokens:
             return True
         if rule.prefill_queue is None:
             return False
-        prefill = self._with("prefill")
+        prefill = self.with_role("prefill")
         return sum(r.waiting_requests for r in prefill) >= rule.prefill_queue * len(prefill)
 
     def _send(self, request: Request, replica: Replica, length: int) -> None:
@@ -234,6 +256,8 @@ class SplitCluster(Cluster):
         if fatal:
             passage.target.forget(passage.decode)
             self._fail(passage.decode)
+        if self._switch is not None:
+            self._switch.drained()
 
     def _fail(self, request: Request) -> None:
         self.recorder.note(request, FAILED)
@@ -255,9 +279,12 @@ class SplitCluster(Cluster):
         if self.recorder.replica[request.id] >= 0:
             self._desk_of(request).ended(request, self.env.now)
         super()._ended(request, client_ns)
+        if self._switch is not None:
+            self._switch.drained()
 
     def _desk_of(self, request: Request) -> Desk:
-        return self._desks[self.roles[self.recorder.replica[request.id]]]
+        whole = not isinstance(request, DecodeRequest) and self._keeps_apart
+        return self._desks["mixed" if whole else "decode"]
 
     def result(self, columns: dict) -> SplitResult:
         """Return what the split adds, and make the request `columns` true for both sides."""
@@ -273,5 +300,5 @@ class SplitCluster(Cluster):
             room_first=self.split.room_first,
             kept_local=self._local,
             failed_transfers=self._failed,
-            role_changes=0,
+            role_changes=0 if self._switch is None else self._switch.changes,
         )

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from simserve.core import Batch
 from simserve.engine.answer import Answer
 from simserve.engine.booking import Books
 
+if TYPE_CHECKING:
+    from simserve.engine.cluster import Cluster
+
 
 class SplitBooks(Books):
     """Books that know decisions which admit and compute nothing."""
+
+    def turn(self, side: Cluster) -> None:
+        """Report to another side from now on; nobody may be here."""
+        self._cluster, self._recorder = side, side.recorder
+        for lane in self.lanes:
+            lane.gaps = side.recorder.gaps
 
     def empty(self, batch: Batch, now_ns: int, lane_index: int = 0) -> None:
         """Book a decision that takes no time: who is admitted shows the token that came with its KV.

@@ -15,6 +15,7 @@ from simserve.engine.replica import Replica
 from simserve.engine.split_books import SplitBooks
 
 if TYPE_CHECKING:
+    from simserve.engine.cluster import Cluster
     from simserve.engine.split import SplitCluster
 
 
@@ -41,6 +42,11 @@ class SplitReplica(Replica):
             self._lookahead.hold(request, self._steps_begun())
         if self._sleep is not None:
             self._bring_forward(self._sleep)
+
+    def turn(self, side: Cluster) -> None:
+        """Change sides; nobody may be here."""
+        assert isinstance(self.books, SplitBooks)
+        self.books.turn(side)
 
     def forget(self, request: Request) -> None:
         """Strike off a request that failed while it waited for its KV."""

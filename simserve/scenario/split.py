@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from simserve.core import Trace
-from simserve.engine import LocalRule, SplitSpec
+from simserve.engine import LocalRule, SplitSpec, SwitchRule
 from simserve.errors import ScenarioError
 from simserve.model.kv_transfer import kv_transfer_size, same_split
 from simserve.policy.split import Overlap, SplitEngine
@@ -14,7 +14,7 @@ from simserve.scenario.balance import balance, balance_words
 from simserve.scenario.halves import split_engine
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.pool import BuiltPool
-from simserve.scenario.router import build_router
+from simserve.scenario.router import build_router, router_of
 from simserve.scenario.split_spec import (
     FEW_LINKS,
     MOST_CARDS,
@@ -68,6 +68,36 @@ def check_split(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
             if pool.spec.role == "prefill" and pool.spec.pp > 1 and _overlap(it, halves) != "request":
                 raise ScenarioError(f"pp = {pool.spec.pp} with transfer.overlap other than request")
     _check_rules(it, split_engine(first.engine))
+    if it.scenario.role_switch is not None:
+        _check_switch(it, pools)
+
+
+FORGETFUL = (
+    "round_robin",
+    "random",
+    "least_outstanding_requests",
+    "least_outstanding_tokens",
+    "shortest_queue",
+    "least_kv",
+)
+"""Routers that look at their replicas anew for each request, so that replicas may come and go."""
+
+
+def _check_switch(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
+    halves = split_engine(pools[0].engine)
+    with it.blame("role_switch"):
+        if halves.prefill is not halves.decode:
+            raise ScenarioError(f"{pools[0].engine.label}: replicas of this engine cannot change sides")
+        if any(pool.spec.pp > 1 for pool in pools):
+            raise ScenarioError("replicas with pipeline stages cannot change sides")
+    for key, role in (("router", "prefill"), ("decode_router", "decode")):
+        kind = router_of(it, role).kind
+        if kind not in FORGETFUL:
+            with it.blame(key if getattr(it.scenario, key) else "router"):
+                raise ScenarioError(
+                    f"kind = {kind} remembers its replicas, which change with role_switch; allowed: "
+                    + ", ".join(FORGETFUL)
+                )
 
 
 def _check_rules(it: LoadedScenario, halves: SplitEngine) -> None:
@@ -117,6 +147,7 @@ def build_split(it: LoadedScenario, pools: Sequence[BuiltPool], trace: Trace) ->
     handshake_ms = halves.handshake_ms if transfer.handshake_ms is None else transfer.handshake_ms
     lease_s = transfer.lease_s or halves.lease_s
     by_role = {role: [pool for pool in pools if pool.spec.role == role] for role in (*ROLES, "mixed")}
+    sides = [*by_role["prefill"], *by_role["decode"]]
     return SplitSpec(
         engine=halves,
         routers={
@@ -130,14 +161,27 @@ def build_split(it: LoadedScenario, pools: Sequence[BuiltPool], trace: Trace) ->
         link_bytes_per_s={pool.spec.name: link_bytes_per_s(transfer, pool) for pool in pools},
         reshard_bytes_per_s={
             (one.spec.name, other.spec.name): reshard_bytes_per_s(transfer, one, other)
-            for one in by_role["prefill"]
-            for other in by_role["decode"]
+            for one in sides
+            for other in sides
         },
         lease_ns=None if lease_s is None else seconds_to_ns(lease_s),
         failure_rate=transfer.failure_rate,
         on_failure=_on_failure(transfer, halves),
         seed=it.scenario.seed,
         local=None if local is None else LocalRule(local.uncached_tokens, local.prefill_queue),
+        switch=_switch_rule(it),
+    )
+
+
+def _switch_rule(it: LoadedScenario) -> SwitchRule | None:
+    switch = it.scenario.role_switch
+    if switch is None:
+        return None
+    return SwitchRule(
+        check_ns=seconds_to_ns(switch.check_s),
+        switch_ns=seconds_to_ns(switch.switch_s),
+        queue=switch.queue,
+        idle_queue=switch.idle_queue,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from simserve.core import Result, Trace
-from simserve.engine import LocalRule, ReplicaSpec, SplitSpec, simulate
+from simserve.engine import LocalRule, ReplicaSpec, SplitSpec, SwitchRule, simulate
 from simserve.model.kv_transfer import KvTransferSize
 from simserve.policy.base import POLICIES
 from simserve.policy.split import SPLITS
@@ -47,6 +47,7 @@ class SplitWorld:
     failure_rate: float = 0.0
     on_failure: str = "recompute"
     local: LocalRule | None = None
+    switch: SwitchRule | None = None
     content: bool = False
     """Let the schedulers know what prompts share."""
     reserved: int = 4
@@ -119,6 +120,7 @@ class SplitWorld:
             on_failure=self.on_failure,  # pyright: ignore[reportArgumentType]
             seed=5,
             local=self.local,
+            switch=self.switch,
         )
 
     def run(self, trace: Trace, **options: Any) -> tuple[Result, list[Any]]:

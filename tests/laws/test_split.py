@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.core import Result, Status, Trace
+from simserve.engine import SwitchRule
 from simserve.policy.split import SPLITS
 from tests.laws.checkers import (
     LawBroken,
@@ -158,6 +159,19 @@ def test_every_way_of_sglang(params, data) -> None:
 def test_a_prefill_side_with_pipeline_stages(data) -> None:
     world = data.draw(split_worlds()).but(stages=3, overlap="request")
     check(world, data.draw(traces()))
+
+
+@few
+@given(data=st.data())
+def test_replicas_that_change_sides(data) -> None:
+    world = data.draw(split_worlds()).but(
+        prefill=data.draw(st.integers(1, 3)),
+        router=data.draw(st.sampled_from(["round_robin", "least_outstanding_tokens"])),
+        switch=SwitchRule(
+            data.draw(st.sampled_from([700, 3000])), 900, data.draw(st.sampled_from([1, 2])), 0
+        ),
+    )
+    check(world, data.draw(traces(sessions=data.draw(st.booleans()))))
 
 
 @every_engine
