@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simserve.cli import profile_run
 from simserve.cli.step_text import print_parts
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ def step(
         for note in latency.estimated:
             print(note, file=sys.stderr)
 
+
+app.command("run")(profile_run.run)
 
 imports = typer.Typer(no_args_is_help=True, help="Import measurements made by others.")
 app.add_typer(imports, name="import")

@@ -1,0 +1,111 @@
+"""`simserve profile run`: measure kernels on this machine; needs torch, which nothing else here does."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from simserve.profiler.run import Outcome, Progress
+
+
+def run(
+    gpu_name: Annotated[
+        str, typer.Option("--gpu-name", help="Name of the profile, as a scenario will say; cpu: this CPU.")
+    ],
+    budget: Annotated[str, typer.Option(help="Time to take, such as 90s, 20m, 1h.")] = "20m",
+    models: Annotated[
+        list[str], typer.Option("--models", help="Model whose shapes to measure; may be repeated.")
+    ] = ["llama-3.1-8b"],  # noqa: B006
+    ops: Annotated[
+        list[str], typer.Option("--ops", help="Operation to measure; may be repeated (default: all).")
+    ] = [],  # noqa: B006
+    tp: Annotated[list[int], typer.Option("--tp", help="TP degree; may be repeated (default: 1).")] = [1],  # noqa: B006
+    dtype: Annotated[str, typer.Option(help="Type of activations (default: bf16 on a GPU, fp32).")] = "",
+    weights_dtype: Annotated[
+        list[str], typer.Option("--weights-dtype", help="Type of weights; may be repeated (default: dtype).")
+    ] = [],  # noqa: B006
+    out: Annotated[Path, typer.Option(help="Folder to write <gpu>/<op>.parquet into.")] = Path("profiles"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run stopped.")] = False,
+    threads: Annotated[int, typer.Option(help="CPU threads (default: torch's own choice).")] = 0,
+    device: Annotated[str, typer.Option(help="cuda or cpu (default: cpu if --gpu-name is cpu).")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, measure nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the folder on stdout.")] = False,
+) -> None:
+    """Measure kernels on this machine within a time budget; a scenario reads them by `profiles: [FOLDER]`.
+
+    Values that may be repeated may also be given with commas.
+
+    Examples:
+
+    simserve profile run --gpu-name h200_sxm --budget 20m --models llama-3.1-70b,deepseek-v3 --tp 1,8
+
+    simserve profile run --gpu-name cpu --budget 1m --ops gemm --models tiny
+
+    Exit codes: 0 done (or the budget is used up); 2 the input is wrong, or torch or the GPU is missing; 3 done,
+    but some kernels were wrong, failed or did not fit in memory.
+    """
+    from simserve.cli.profile_progress import shown
+    from simserve.profiler.job import Job
+
+    job = Job.make(
+        gpu=gpu_name,
+        models=_split(models),
+        ops=_split(ops),
+        tps=[_degree(text) for text in _split([str(it) for it in tp])],
+        dtype=dtype,
+        weight_dtypes=_split(weights_dtype),
+        device=device or ("cpu" if gpu_name == "cpu" else "cuda"),
+        threads=threads,
+    )
+    if dry_run:
+        for case in job.cases:
+            print(job.describe(case))
+        return
+    with shown(quiet) as progress:
+        outcome = job.run(out, _seconds(budget), resume, progress)
+    _report(outcome, quiet)
+
+
+def _report(outcome: Outcome, quiet: bool) -> None:
+    if not quiet:
+        tables = ", ".join(f"{op} {rows}" for op, rows in (outcome.rows or {}).items()) or "none"
+        print(
+            f"{outcome.timed} timed, {outcome.not_timed} not timed, {outcome.resumed} from earlier runs, "
+            f"{outcome.left} left of {outcome.planned}; rows: {tables}",
+            file=sys.stderr,
+        )
+        if outcome.left:
+            print("the budget is used up; go on with --resume", file=sys.stderr)
+    print(outcome.folder)
+    if outcome.not_timed:
+        print(
+            f"some kernels were not timed: see status and why in {outcome.folder}/journal.jsonl",
+            file=sys.stderr,
+        )
+        raise typer.Exit(3)
+
+
+def _split(values: list[str]) -> list[str]:
+    return [part.strip() for value in values for part in value.split(",") if part.strip()]
+
+
+def _degree(text: str) -> int:
+    from simserve.errors import ProfileError
+
+    if not text.isdigit() or int(text) < 1:
+        raise ProfileError(f"--tp {text!r}: allowed are whole numbers from 1")
+    return int(text)
+
+
+def _seconds(budget: str) -> float:
+    from simserve.errors import ProfileError
+
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", budget.strip())
+    if not match:
+        raise ProfileError(f"--budget {budget!r}: allowed are a number and s, m or h, such as 90s or 20m")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600, None: 1}[match[2]]

@@ -1,0 +1,131 @@
+"""The device that is measured: a CUDA GPU, or this machine's CPU. Reads its state, never changes it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simserve.errors import ProfileError, nearest
+from simserve.profiler.need import need_torch
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+"""Dtypes of activations, and torch's names for them."""
+MAX_ROTATION = 64
+"""Most copies of a kernel's inputs."""
+USABLE_SHARE = 0.8
+"""Share of the free memory that one kernel's inputs may take."""
+
+
+class NotEnoughMemory(Exception):
+    """The inputs of a kernel do not fit; the message says how much was needed and free."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device; `kind` is "cuda" or "cpu"."""
+
+    kind: str
+    title: str
+    cache_bytes: int
+    """Last-level cache: L2 of a GPU, L3 of a CPU."""
+    compute_capability: int
+    """Times ten (90 = Hopper); 0 for a CPU."""
+
+    @property
+    def is_cuda(self) -> bool:
+        """True for a GPU."""
+        return self.kind == "cuda"
+
+    def free_bytes(self) -> int:
+        """Return the memory that can be had now."""
+        if self.is_cuda:
+            return int(need_torch().cuda.mem_get_info()[0])
+        match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+        return int(match[1]) * 1024 if match else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+    def rotation(self, input_bytes: float) -> int:
+        """Return how many copies of a kernel's inputs together exceed twice the cache.
+
+        Raises `NotEnoughMemory` if not even one copy fits.
+        """
+        free = self.free_bytes() * USABLE_SHARE
+        if input_bytes > free:
+            raise NotEnoughMemory(f"needs {input_bytes / 1e9:.2f} GB, {free / 1e9:.2f} GB are usable")
+        wanted = int(2 * self.cache_bytes / max(1.0, input_bytes)) + 1
+        return max(1, min(wanted, MAX_ROTATION, int(free / max(1.0, input_bytes))))
+
+    def default_dtype(self) -> str:
+        """Return the dtype that a model is measured in unless told: bf16 on a GPU, fp32 on a CPU."""
+        return "bf16" if self.is_cuda else "fp32"
+
+    def check_dtype(self, dtype: str) -> None:
+        """Raise `ProfileError` with one line if this device cannot compute in `dtype`."""
+        if dtype not in (*DTYPES, "fp8", "fp8_block"):
+            known = [*DTYPES, "fp8", "fp8_block"]
+            raise ProfileError(f"unknown dtype {dtype!r}{nearest(dtype, known)}; known: {', '.join(known)}")
+        if dtype.startswith("fp8") and self.compute_capability < 89:
+            raise ProfileError(f"{self.title} has no fp8 units: measure in bf16, fp16 or fp32")
+        if dtype == "bf16" and self.is_cuda and self.compute_capability < 80:
+            raise ProfileError(f"{self.title} has no bf16 units: measure in fp16")
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a profile says of where it was measured."""
+        torch = need_torch()
+        facts: dict[str, Any] = {
+            "device": self.title, "torch": torch.__version__, "cuda": torch.version.cuda, "driver": None,
+            "python": platform.python_version(), "threads": torch.get_num_threads(),
+            "load_average": [round(load, 2) for load in os.getloadavg()], "clocks": self.clocks(),
+        }  # fmt: skip
+        if self.is_cuda:
+            facts["driver"] = _nvidia_smi("driver_version") or None
+        return facts
+
+    def clocks(self) -> str:
+        """Return the clocks as the system reports them now; they are never set."""
+        if self.is_cuda:
+            return _nvidia_smi("clocks.sm,clocks.mem,temperature.gpu,power.draw")
+        text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
+        megahertz = [float(value) for value in re.findall(r"cpu MHz\s*:\s*([\d.]+)", text)]
+        return f"{min(megahertz):.0f}-{max(megahertz):.0f} MHz" if megahertz else ""
+
+
+def open_device(kind: str) -> Device:
+    """Return the device called "cuda" or "cpu"; raises `ProfileError` with one line if there is none."""
+    torch = need_torch()
+    if kind == "cpu":
+        return Device("cpu", _cpu_title(), _cpu_cache_bytes(), 0)
+    if kind != "cuda":
+        raise ProfileError(f"--device {kind!r}{nearest(kind, ('cuda', 'cpu'))}: allowed are cuda and cpu")
+    if not torch.cuda.is_available():
+        reason = "this torch was built without CUDA" if torch.version.cuda is None else "no GPU is visible"
+        raise ProfileError(f"no CUDA device: {reason} (measure the CPU with --gpu-name cpu)")
+    properties = torch.cuda.get_device_properties(0)
+    capability = 10 * properties.major + properties.minor
+    return Device("cuda", properties.name, int(properties.L2_cache_size), capability)
+
+
+def _nvidia_smi(fields: str) -> str:
+    command = ["nvidia-smi", "-i", "0", f"--query-gpu={fields}", "--format=csv,noheader"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _cpu_title() -> str:
+    path = Path("/proc/cpuinfo")
+    match = re.search(r"model name\s*:\s*(.+)", path.read_text()) if path.is_file() else None
+    return match[1].strip() if match else platform.processor() or platform.machine()
+
+
+def _cpu_cache_bytes() -> int:
+    sizes = [
+        int(path.read_text().strip().removesuffix("K")) * 1024
+        for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    ]
+    return max(sizes, default=32 * 2**20)

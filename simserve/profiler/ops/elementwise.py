@@ -1,0 +1,154 @@
+"""Kernels that only move memory: norms, rotary embedding with the write to the cache, activation, ends.
+
+The pack's columns are kind, dtype, width and tokens; `written` (elements put into the cache per row) tells rotary
+rows apart, and `row_bytes` says what a row moves, as the step latency counts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from simserve.profiler import torch_kernels
+from simserve.profiler.case import Case, Kernel, refinement
+from simserve.profiler.device import Device
+from simserve.profiler.need import need_torch, version_of
+from simserve.profiler.reference import TOLERANCE, relative_error
+from simserve.profiler.shapes import Shapes
+from simserve.profiler.tensors import copies, normal, whole, width_of
+
+PER_SEQUENCE = ("argmax",)
+"""Kinds that run once per sequence, not per token."""
+ROPE_DIM = 64
+TOPK = 8
+
+
+class Elementwise:
+    """The `elementwise` table."""
+
+    name = "elementwise"
+    key_columns = ("kind", "dtype", "width", "written", "tokens")
+
+    def cases(self, shapes: Shapes, device: Device) -> Iterable[Case]:
+        """Yield every kind and width at every row count."""
+        for row in shapes.rows:
+            tokens = shapes.sizes.batches if row.kind in PER_SEQUENCE else shapes.sizes.tokens
+            for count, level in zip(tokens, refinement(len(tokens)), strict=True):
+                values = (row.kind, shapes.dtype, row.width, row.written, count)
+                key = tuple(zip(self.key_columns, values, strict=True))
+                yield Case(self.name, key, "torch", level, (("row_bytes", row.row_bytes),))
+
+    def build(self, case: Case, device: Device) -> Kernel:
+        """Return the call of a case."""
+        dtype, width, tokens = case["dtype"], case["width"], case["tokens"]
+        elements = tokens * (4 * width + 2 * case["written"])
+        sets = device.rotation(max(elements * width_of(dtype), 1.0))
+        call, expected = _KINDS[case["kind"]](device, dtype, width, case["written"], tokens, sets)
+
+        def error() -> float:
+            output = call(0)
+            return relative_error(output[0] if isinstance(output, tuple) else output, expected())
+
+        return Kernel(call, sets, error, TOLERANCE[dtype], f"torch {case['kind']}", version_of("torch"))
+
+
+Made = tuple[Callable[[int], Any], Callable[[], Any]]
+
+
+def _norm64(x: Any, weight: Any) -> Any:
+    wide = x.double()
+    return wide / (wide.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight.double()
+
+
+def _add_rmsnorm(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int) -> Made:
+    x = copies(normal(device, tokens, width, dtype=dtype), sets)
+    residual = copies(normal(device, tokens, width, dtype=dtype), sets)
+    weight = normal(device, width, dtype=dtype)
+    return (
+        lambda i: torch_kernels.add_rmsnorm(x[i], residual[i], weight),
+        lambda: _norm64(x[0] + residual[0], weight),
+    )
+
+
+def _rmsnorm(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int) -> Made:
+    x = copies(normal(device, tokens, width, dtype=dtype), sets)
+    weight = normal(device, width, dtype=dtype)
+    return lambda i: torch_kernels.rmsnorm(x[i], weight), lambda: _norm64(x[0], weight)
+
+
+def _rope_write(device: Device, dtype: str, width: int, written: int, tokens: int, sets: int) -> Made:
+    torch = need_torch()
+    d = ROPE_DIM if width % ROPE_DIM == 0 else 2
+    x = copies(normal(device, tokens, width // d, d, dtype=dtype), sets)
+    angles = torch.arange(tokens, device=device.kind)[:, None] / 10000 ** (torch.arange(d // 2, device=device.kind) / (d // 2))
+    cos, sin = angles.cos().to(x[0].dtype), angles.sin().to(x[0].dtype)
+    rows = copies(normal(device, tokens, written, dtype=dtype), sets)
+    cache = [torch.zeros(tokens, written, dtype=x[0].dtype, device=device.kind) for _ in range(sets)]
+    slots = torch.randperm(tokens, device=device.kind)
+
+    def expected() -> Any:
+        if not torch.equal(cache[0][slots], rows[0]):
+            return torch.full(x[0].shape, float("nan"), dtype=torch.float64)
+        pairs = torch.complex(*(part.contiguous() for part in x[0].double().chunk(2, -1)))
+        turned = pairs * torch.polar(torch.ones_like(angles).double(), angles.double()).unsqueeze(1)
+        return torch.cat((turned.real, turned.imag), -1)
+
+    return lambda i: torch_kernels.rope_write(x[i], cos, sin, rows[i], cache[i], slots), expected
+
+
+def _silu_mul(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int) -> Made:
+    torch = need_torch()
+    x = copies(normal(device, tokens, width, dtype=dtype), sets)
+
+    def expected() -> Any:
+        gate, value = x[0].double().chunk(2, -1)
+        return gate * torch.sigmoid(gate) * value
+
+    return lambda i: torch_kernels.silu_mul(x[i]), expected
+
+
+def _embedding(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int) -> Made:
+    torch = need_torch()
+    rows = 4096
+    table = normal(device, rows, width, dtype=dtype)
+    ids = [torch.randint(rows, (tokens,), device=device.kind) for _ in range(sets)]
+    return (
+        lambda i: torch.nn.functional.embedding(ids[i], table),
+        lambda: table.double()[ids[0]],
+    )
+
+
+def _argmax(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int) -> Made:
+    torch = need_torch()
+    logits = copies(normal(device, tokens, width, dtype=dtype), sets)
+    return (
+        lambda i: torch.argmax(logits[i].float(), -1),
+        lambda: whole(device, [row.tolist().index(max(row.tolist())) for row in logits[0].float()]).double(),
+    )
+
+
+def _topk(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int) -> Made:
+    torch = need_torch()
+    logits = copies(normal(device, tokens, width, dtype=dtype), sets)
+    picks = min(TOPK, width)
+
+    def call(i: int) -> Any:
+        return torch.topk(torch.softmax(logits[i].float(), -1), picks, -1)[0]
+
+    def expected() -> Any:
+        wide = logits[0].double()
+        shares = (wide - wide.amax(-1, keepdim=True)).exp()
+        return (shares / shares.sum(-1, keepdim=True)).sort(-1, descending=True)[0][:, :picks]
+
+    return call, expected
+
+
+_KINDS: dict[str, Callable[..., Made]] = {
+    "add_rmsnorm": _add_rmsnorm,
+    "rmsnorm": _rmsnorm,
+    "rope_write": _rope_write,
+    "silu_mul": _silu_mul,
+    "embedding": _embedding,
+    "argmax": _argmax,
+    "topk": _topk,
+}

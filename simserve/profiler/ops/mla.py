@@ -1,0 +1,193 @@
+"""Multi-head latent attention: expanded prompts, absorbed decode, and the batched products around it.
+
+Beside the columns of the shipped tables the key holds the latent's sizes, so that models with other sizes can
+share a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import ceil
+from typing import Any
+
+from simserve.profiler import torch_kernels
+from simserve.profiler.case import Case, Kernel, refinement
+from simserve.profiler.device import Device
+from simserve.profiler.need import library, need_torch, version_of
+from simserve.profiler.ops.attention import MOST_KV_TOKENS, MOST_PROMPT_TOKENS, _grid
+from simserve.profiler.reference import TOLERANCE, attention, relative_error, sampled
+from simserve.profiler.shapes import LatentShape, Shapes
+from simserve.profiler.tensors import copies, normal, random_order, whole, width_of
+
+LATENT = ("q_heads", "kv_lora", "rope", "nope", "v_dim")
+BLOCK = 64
+"""Tokens per block, as FlashMLA wants."""
+
+
+def _key(shapes: Shapes, latent: LatentShape) -> tuple[tuple[str, Any], ...]:
+    return (("dtype", shapes.dtype), ("kv_dtype", shapes.kv_dtype), *zip(LATENT, latent, strict=True))
+
+
+def _latent(case: Case) -> LatentShape:
+    return LatentShape(*(case[name] for name in LATENT))
+
+
+class MlaPrefill:
+    """The `mla_prefill` table: attention of expanded heads, without making keys and values."""
+
+    name = "mla_prefill"
+    key_columns = ("dtype", "kv_dtype", *LATENT, "batch", "prefix_len", "q_len")
+
+    def cases(self, shapes: Shapes, device: Device) -> Iterable[Case]:
+        """Yield prompts alone and on a cached prefix."""
+        sizes = shapes.sizes
+        batches = tuple(batch for batch in sizes.batches if batch <= 8)
+        points = [(level, batch, 0, q_len) for level, batch, q_len in _grid(batches, sizes.prompts)]
+        points += [(level, 1, prefix, q) for level, prefix, q in _grid(sizes.prefixes, sizes.prompts)]
+        for latent in shapes.latents:
+            for level, batch, prefix, q_len in points:
+                if batch * q_len <= MOST_PROMPT_TOKENS[device.kind]:
+                    sweep = (("batch", batch), ("prefix_len", prefix), ("q_len", q_len))
+                    yield Case(self.name, (*_key(shapes, latent), *sweep), "torch", level)
+
+    def build(self, case: Case, device: Device) -> Kernel:
+        """Return the call of a case."""
+        latent, dtype = _latent(case), case["dtype"]
+        batch, cached, new = case["batch"], case["prefix_len"], case["q_len"]
+        heads, d = latent.q_heads, latent.nope + latent.rope
+        keys = cached + new
+        elements = batch * heads * (new * d + keys * (d + latent.v_dim) + new * latent.v_dim)
+        sets = device.rotation(elements * width_of(dtype))
+        q = copies(normal(device, batch, heads, new, d, dtype=dtype), sets)
+        k = copies(normal(device, batch, heads, keys, d, dtype=dtype), sets)
+        v = copies(normal(device, batch, heads, keys, latent.v_dim, dtype=dtype), sets)
+        scale = d**-0.5
+
+        def call(i: int) -> Any:
+            return torch_kernels.expanded_prefill(q[i], k[i], v[i], cached, scale)
+
+        def error() -> float:
+            output = call(0)
+            if not bool(need_torch().isfinite(output.float()).all()):
+                return float("inf")
+            rows, chosen = sampled(new, 48), sampled(heads, 2)
+            place = whole(device, [cached + row for row in rows])
+            expected = attention(q[0][-1][chosen][:, rows], k[0][-1][chosen], v[0][-1][chosen], scale, place)
+            return relative_error(output[-1][chosen][:, rows], expected)
+
+        name = "scaled_dot_product_attention"
+        return Kernel(call, sets, error, TOLERANCE[dtype], name, version_of("torch"))
+
+
+class MlaDecode:
+    """The `mla_decode` table: absorbed attention over a paged cache of latents."""
+
+    name = "mla_decode"
+    key_columns = ("dtype", "kv_dtype", *LATENT, "batch", "kv_len")
+
+    def cases(self, shapes: Shapes, device: Device) -> Iterable[Case]:
+        """Yield batches times contexts, by every backend."""
+        backends = ["torch"]
+        if device.compute_capability == 90 and library("flash_mla"):
+            backends.append("flash_mla")
+        for latent in shapes.latents:
+            for backend in backends:
+                for level, batch, kv_len in _grid(shapes.sizes.batches, shapes.sizes.contexts):
+                    if batch * kv_len <= MOST_KV_TOKENS[device.kind]:
+                        key = (*_key(shapes, latent), ("batch", batch), ("kv_len", kv_len))
+                        yield Case(self.name, key, backend, level)
+
+    def build(self, case: Case, device: Device) -> Kernel:
+        """Return the call of a case."""
+        latent, dtype, batch, kv_len = _latent(case), case["dtype"], case["batch"], case["kv_len"]
+        width = latent.kv_lora + latent.rope
+        per_sequence = ceil(kv_len / BLOCK)
+        blocks = batch * per_sequence
+        elements = blocks * BLOCK * width + batch * latent.q_heads * 2 * width
+        sets = device.rotation(elements * width_of(dtype))
+        q = copies(normal(device, batch, latent.q_heads, width, dtype=dtype), sets)
+        cache = copies(normal(device, blocks, BLOCK, 1, width, dtype=dtype), sets)
+        table = whole(device, random_order(blocks)).view(batch, per_sequence)
+        lengths = whole(device, [kv_len] * batch)
+        scale = (latent.nope + latent.rope) ** -0.5
+        make = _flash_mla if case.backend == "flash_mla" else _torch_mla
+        call = make(q, cache, table, lengths, latent, scale)
+
+        def error() -> float:
+            output = call(0)
+            if not bool(need_torch().isfinite(output.float()).all()):
+                return float("inf")
+            worst = 0.0
+            for index in sampled(batch, 3):
+                chosen = sampled(latent.q_heads, 4)
+                keys = torch_kernels.gathered(cache[0], table[index : index + 1])[0][:, :kv_len]
+                keys = keys.expand(len(chosen), -1, -1)
+                place = whole(device, [kv_len - 1])
+                queries = q[0][index][chosen].unsqueeze(1)
+                expected = attention(queries, keys, keys[..., : latent.kv_lora], scale, place)
+                worst = max(worst, relative_error(output[index][chosen].unsqueeze(1), expected))
+            return worst
+
+        name = "flash_mla_with_kvcache" if case.backend == "flash_mla" else "gather + scaled_dot_product_attention"
+        return Kernel(call, sets, error, TOLERANCE[dtype], name, version_of(case.backend))
+
+
+def _torch_mla(
+    q: list[Any], cache: list[Any], table: Any, lengths: Any, latent: LatentShape, scale: float
+) -> Callable[[int], Any]:
+    def call(i: int) -> Any:
+        return torch_kernels.absorbed_decode(q[i], cache[i], table, lengths, latent.kv_lora, scale)
+
+    return call
+
+
+def _flash_mla(
+    q: list[Any], cache: list[Any], table: Any, lengths: Any, latent: LatentShape, scale: float
+) -> Callable[[int], Any]:
+    torch = need_torch()
+    flash_mla = library("flash_mla")
+    used, blocks = lengths.to(torch.int32), table.to(torch.int32)
+    plan, splits = flash_mla.get_mla_metadata(used, latent.q_heads, 1)  # type: ignore[union-attr]
+
+    def call(i: int) -> Any:
+        out, _ = flash_mla.flash_mla_with_kvcache(  # type: ignore[union-attr]
+            q[i].unsqueeze(1), cache[i], blocks, used, latent.kv_lora, plan, splits,
+            softmax_scale=scale, causal=True,
+        )  # fmt: skip
+        return out.squeeze(1)
+
+    return call
+
+
+class MlaBmm:
+    """The `mla_bmm` table: batched products into ("pre") and out of ("post") the latent space."""
+
+    name = "mla_bmm"
+    key_columns = ("stage", "dtype", *LATENT, "tokens")
+
+    def cases(self, shapes: Shapes, device: Device) -> Iterable[Case]:
+        """Yield both stages at every token count up to the largest decode batch, and some beyond."""
+        tokens = shapes.sizes.tokens
+        for latent in shapes.latents:
+            for stage in ("pre", "post"):
+                for count, level in zip(tokens, refinement(len(tokens)), strict=True):
+                    key = (("stage", stage), ("dtype", shapes.dtype), *zip(LATENT, latent, strict=True), ("tokens", count))
+                    yield Case(self.name, key, "torch", level)
+
+    def build(self, case: Case, device: Device) -> Kernel:
+        """Return the call of a case."""
+        torch = need_torch()
+        latent, dtype, tokens = _latent(case), case["dtype"], case["tokens"]
+        inner, outer = (
+            (latent.nope, latent.kv_lora) if case["stage"] == "pre" else (latent.kv_lora, latent.v_dim)
+        )
+        heads = latent.q_heads
+        sets = device.rotation(heads * (inner * outer + tokens * (inner + outer)) * width_of(dtype))
+        x = copies(normal(device, heads, tokens, inner, dtype=dtype), sets)
+        weights = copies(normal(device, heads, inner, outer, dtype=dtype, scale=inner**-0.5), sets)
+
+        def error() -> float:
+            rows = sampled(tokens)
+            return relative_error(torch.bmm(x[0], weights[0])[:, rows], torch.bmm(x[0][:, rows].double(), weights[0].double()))
+
+        return Kernel(lambda i: torch.bmm(x[i], weights[i]), sets, error, TOLERANCE[dtype], "torch.bmm", version_of("torch"))

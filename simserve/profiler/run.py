@@ -1,0 +1,165 @@
+"""Measure a plan within a time budget, one case at a time, every outcome on the disk before the next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from simserve.errors import ProfileError
+from simserve.profiler.case import Case, Op
+from simserve.profiler.device import Device, NotEnoughMemory
+from simserve.profiler.journal import NAME, Journal
+from simserve.profiler.machine_file import write_machine_file
+from simserve.profiler.need import need_torch
+from simserve.profiler.tables import write_tables
+from simserve.profiler.timing import Timing, measure
+
+MOST_CASE_S = 2.0
+LEAST_CASE_S = 0.05
+TABLES_EVERY_S = 60.0
+
+Progress = Callable[[int, int, float, str], None]
+"""Called with cases done, cases planned, seconds left and the case at hand."""
+
+
+@dataclass
+class Outcome:
+    """What a run did."""
+
+    folder: Path
+    planned: int
+    timed: int = 0
+    not_timed: int = 0
+    resumed: int = 0
+    """Cases that an earlier run had done."""
+    rows: dict[str, int] | None = None
+    """Rows of each table, those of earlier runs included."""
+
+    @property
+    def left(self) -> int:
+        """Cases that the budget did not reach."""
+        return self.planned - self.resumed - self.timed - self.not_timed
+
+
+def run_plan(
+    cases: Sequence[Case],
+    ops: dict[str, Op],
+    device: Device,
+    gpu: str,
+    out: Path,
+    budget_s: float,
+    resume: bool,
+    dtypes: tuple[str, ...],
+    progress: Progress | None = None,
+) -> Outcome:
+    """Measure `cases` in order until done or out of time; write `<out>/<gpu>/<op>.parquet`.
+
+    Raises `ProfileError` if the folder holds measurements and `resume` is false, or tables without journal.
+    """
+    begin = time.monotonic()
+    folder = out / gpu
+    _check_folder(folder, resume)
+    with Journal(folder / NAME) as journal:
+        write_machine_file(folder, gpu, device, dtypes)
+        session = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **device.facts()}
+        journal.begin(session)
+        outcome = Outcome(folder, len(cases), resumed=sum(case.id in journal.done for case in cases))
+        todo = [case for case in cases if case.id not in journal.done]
+        try:
+            _measure_all(todo, ops, device, journal, begin + budget_s, outcome, gpu, progress)
+        finally:
+            outcome.rows = write_tables(folder, gpu, journal.rows, journal.sessions)
+    return outcome
+
+
+def _check_folder(folder: Path, resume: bool) -> None:
+    has_journal = (folder / NAME).is_file() and (folder / NAME).stat().st_size > 0
+    if has_journal and not resume:
+        raise ProfileError(f"{folder}: holds measurements already; say --resume, or give another --out")
+    if not has_journal and any(folder.glob("*.parquet")):
+        raise ProfileError(f"{folder}: holds tables that no profile run has made; give another --out")
+
+
+def _measure_all(
+    todo: Sequence[Case],
+    ops: dict[str, Op],
+    device: Device,
+    journal: Journal,
+    deadline: float,
+    outcome: Outcome,
+    gpu: str,
+    progress: Progress | None,
+) -> None:
+    written = time.monotonic()
+    share_s = max(LEAST_CASE_S, min(MOST_CASE_S, (deadline - written) / max(1, len(todo)) * 4))
+    longest_s: dict[str, float] = {}
+    for number, case in enumerate(todo):
+        left_s = deadline - time.monotonic()
+        if left_s < min(longest_s.get(case.op, share_s), 2 * MOST_CASE_S):
+            break
+        if progress:
+            progress(outcome.resumed + number, outcome.planned, left_s, describe(case))
+        begin = time.monotonic()
+        row = measure_case(case, ops[case.op], device, min(share_s, left_s))
+        journal.add(row)
+        _release(device)
+        outcome.timed += row["status"] == "ok"
+        outcome.not_timed += row["status"] != "ok"
+        longest_s[case.op] = max(longest_s.get(case.op, 0.0), time.monotonic() - begin)
+        if "CUDA error" in row.get("why", ""):
+            raise ProfileError(
+                f"{describe(case)}: {row['why']}; the GPU must be opened anew, go on with --resume"
+            )
+        if time.monotonic() - written > TABLES_EVERY_S:
+            write_tables(journal.path.parent, gpu, journal.rows, journal.sessions)
+            written = time.monotonic()
+
+
+def measure_case(case: Case, op: Op, device: Device, most_s: float) -> dict[str, Any]:
+    """Check and time one case; return its line for the journal, which says why if there is no time."""
+    begin = {
+        "case": case.id, "op": case.op, "key": dict(case.key), "extra": dict(case.extra),
+        "backend": case.backend, "source": "simserve",
+    }  # fmt: skip
+    torch = need_torch()
+    try:
+        torch.manual_seed(0)
+        kernel = op.build(case, device)
+        error = kernel.error()
+        if not error <= kernel.tolerance:
+            why = f"error {error:.3g} against float64, allowed is {kernel.tolerance:g}"
+            return {**begin, "status": "wrong", "why": why}
+        timing = measure(kernel.call, kernel.sets, device, most_s)
+    except (NotEnoughMemory, MemoryError, torch.OutOfMemoryError) as caught:
+        return {**begin, "status": "oom", "why": _one_line(caught)}
+    except NotImplementedError as caught:
+        return {**begin, "status": "unsupported", "why": _one_line(caught)}
+    except RuntimeError as caught:
+        oom = "can't allocate memory" in str(caught) or "out of memory" in str(caught)
+        return {**begin, "status": "oom" if oom else "failed", "why": _one_line(caught)}
+    row = {**begin, "status": "ok", "kernel": kernel.name, "backend_version": kernel.version}
+    return {**row, **_columns(timing), "error": error}
+
+
+def _columns(timing: Timing) -> dict[str, Any]:
+    columns = asdict(timing)
+    return {"latency_us": columns.pop("median_us"), **columns}
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+
+
+def _release(device: Device) -> None:
+    """Give freed memory back, so that the next case finds what is really free."""
+    if device.is_cuda:
+        need_torch().cuda.empty_cache()
+
+
+def describe(case: Case) -> str:
+    """Return a case in words: `gemm dtype=bf16 n=6144 k=4096 m=16`."""
+    return " ".join([case.op, *(f"{name}={value}" for name, value in case.key)])

@@ -1,0 +1,156 @@
+"""How a kernel is timed: warm-up, rotating inputs, repeats until the median is known well enough.
+
+On a GPU by CUDA events around several calls, small kernels inside a replayed CUDA graph, so that the launch
+by Python is not measured; on a CPU by the wall clock, call by call (there is no launch to hide).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simserve.profiler.device import Device
+from simserve.profiler.need import need_torch
+
+TARGET_ERROR = 0.02
+"""Relative standard error of the median at which repeating stops."""
+MIN_SAMPLES, MAX_SAMPLES = 7, 400
+SAMPLE_US = 200.0
+"""A sample of a shorter kernel takes several calls."""
+GRAPH_BELOW_US = 200.0
+"""Kernels shorter than this are replayed from a CUDA graph."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Distribution of one kernel's time, microseconds per call."""
+
+    median_us: float
+    n_samples: int
+    std_us: float
+    p10_us: float
+    p90_us: float
+    method: str
+    """wall, events or graph."""
+
+
+def measure(call: Callable[[int], Any], sets: int, device: Device, most_s: float = 2.0) -> Timing:
+    """Time `call(i)`, which runs the kernel on the i-th of `sets` copies of its inputs, for `most_s` at
+    most."""
+    for index in range(min(sets, 3)):
+        call(index)
+    if device.is_cuda:
+        return _on_cuda(call, sets, most_s)
+    return _summary(_wall_samples(call, sets, most_s), "wall")
+
+
+def _wall_samples(call: Callable[[int], Any], sets: int, most_s: float) -> list[float]:
+    begin = time.perf_counter_ns()
+    call(0)
+    once_us = max(0.1, (time.perf_counter_ns() - begin) / 1000)
+    inner = max(1, min(1000, round(SAMPLE_US / once_us)))
+    deadline = time.perf_counter() + most_s
+    samples: list[float] = []
+    place = 0
+    while _go_on(samples, deadline):
+        begin = time.perf_counter_ns()
+        for _ in range(inner):
+            call(place)
+            place = (place + 1) % sets
+        samples.append((time.perf_counter_ns() - begin) / 1000 / inner)
+    return samples
+
+
+def _on_cuda(call: Callable[[int], Any], sets: int, most_s: float) -> Timing:
+    torch = need_torch()
+    torch.cuda.synchronize()
+    once_us = _event_us(torch, lambda: call(0))
+    if once_us < GRAPH_BELOW_US:
+        replay, calls = _captured(torch, call, sets)
+        if replay is not None:
+            return _summary(_event_samples(torch, replay, calls, most_s), "graph")
+    inner = max(1, min(64, round(SAMPLE_US / max(0.1, once_us))))
+    place = iter(_cycle(sets))
+
+    def several() -> None:
+        for _ in range(inner):
+            call(next(place))
+
+    return _summary(_event_samples(torch, several, inner, most_s), "events")
+
+
+def _captured(torch: Any, call: Callable[[int], Any], sets: int) -> tuple[Callable[[], Any] | None, int]:
+    """Return the replay of a graph that calls the kernel on every set once, and the number of its calls.
+
+    (None, 0) if the kernel cannot be captured (one that waits for the GPU, say).
+    """
+    calls = max(sets, 8)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    try:
+        with torch.cuda.stream(stream):
+            call(0)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for index in range(calls):
+                call(index % sets)
+        graph.replay()
+        torch.cuda.synchronize()
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return None, 0
+    return graph.replay, calls
+
+
+def _event_samples(torch: Any, run: Callable[[], Any], calls: int, most_s: float) -> list[float]:
+    deadline = time.perf_counter() + most_s
+    samples: list[float] = []
+    run()
+    while _go_on(samples, deadline):
+        samples.append(_event_us(torch, run) / calls)
+    return samples
+
+
+def _event_us(torch: Any, run: Callable[[], Any]) -> float:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    run()
+    end.record()
+    end.synchronize()
+    return 1000.0 * begin.elapsed_time(end)
+
+
+def _cycle(sets: int):
+    while True:
+        yield from range(sets)
+
+
+def _go_on(samples: list[float], deadline: float) -> bool:
+    """Return True until the median is known to `TARGET_ERROR`, or time or samples run out."""
+    if len(samples) < 3:
+        return True
+    if time.perf_counter() > deadline or len(samples) >= MAX_SAMPLES:
+        return False
+    return len(samples) < MIN_SAMPLES or median_error(np.array(samples)) > TARGET_ERROR
+
+
+def median_error(samples: np.ndarray) -> float:
+    """Return the relative standard error of the median, from the spread between p10 and p90.
+
+    For normal samples the median's standard error is 1.2533 sigma / sqrt(n), and p90 - p10 is 2.563 sigma.
+    """
+    low, middle, high = np.quantile(samples, (0.1, 0.5, 0.9))
+    return float(1.2533 * (high - low) / 2.563 / np.sqrt(len(samples)) / middle)
+
+
+def _summary(samples: list[float], method: str) -> Timing:
+    values = np.array(samples)
+    low, middle, high = (float(value) for value in np.quantile(values, (0.1, 0.5, 0.9)))
+    return Timing(middle, len(values), float(values.std(ddof=1)), low, high, method)

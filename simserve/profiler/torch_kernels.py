@@ -1,0 +1,142 @@
+"""Serving kernels in plain torch: what is measured where no kernel library is installed, and on a CPU.
+
+The KV cache is paged: [blocks, block size, heads, elements], a sequence's tokens in the blocks of its row of the
+block table. `benchmarks/closed_loop_cpu.py` serves a model with these very functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simserve.profiler.need import need_torch
+
+
+def gathered(cache: Any, block_table: Any) -> Any:
+    """Return [sequences, heads, blocks * block size, elements] of the blocks in `block_table`."""
+    found = cache[block_table]
+    sequences, blocks, size, heads, elements = found.shape
+    return found.view(sequences, blocks * size, heads, elements).transpose(1, 2)
+
+
+def paged_decode(
+    q: Any, k_cache: Any, v_cache: Any, block_table: Any, lengths: Any, scale: float, window: int = 0
+) -> Any:
+    """Return attention of one query per sequence, [sequences, q_heads, d] to the same; `lengths` int64."""
+    torch = need_torch()
+    k, v = gathered(k_cache, block_table), gathered(v_cache, block_table)
+    place = torch.arange(k.shape[2], device=q.device)
+    seen = place[None, :] < lengths[:, None]
+    if window:
+        seen &= place[None, :] >= (lengths - window)[:, None]
+    out = torch.nn.functional.scaled_dot_product_attention(
+        q.unsqueeze(2), k, v, attn_mask=seen[:, None, None, :], scale=scale, enable_gqa=True
+    )
+    return out.squeeze(2)
+
+
+def paged_prefill(
+    q: Any, k_cache: Any, v_cache: Any, block_table: Any, cached: int, scale: float, window: int = 0
+) -> Any:
+    """Return causal attention of equal chunks after `cached` tokens each, [sequences, new, q_heads, d]."""
+    torch = need_torch()
+    new = q.shape[1]
+    k, v = (gathered(cache, block_table)[:, :, : cached + new] for cache in (k_cache, v_cache))
+    mask = None
+    if cached or window:
+        mask = chunk_mask(new, cached, window, q.device)
+    out = torch.nn.functional.scaled_dot_product_attention(
+        q.transpose(1, 2), k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=True
+    )
+    return out.transpose(1, 2)
+
+
+def chunk_mask(new: int, cached: int, window: int, device: Any) -> Any:
+    """Return bool [new, cached + new]: True where a query of the chunk sees a key."""
+    torch = need_torch()
+    place = torch.arange(cached, cached + new, device=device)[:, None]
+    key = torch.arange(cached + new, device=device)[None, :]
+    seen = key <= place
+    return seen & (key > place - window) if window else seen
+
+
+def absorbed_decode(
+    q: Any, cache: Any, block_table: Any, lengths: Any, value_elements: int, scale: float
+) -> Any:
+    """Return absorbed MLA: queries [sequences, heads, latent + rope] on a cache of one shared head.
+
+    The result lies in the latent space: [sequences, heads, value_elements].
+    """
+    torch = need_torch()
+    latent = gathered(cache, block_table)
+    seen = torch.arange(latent.shape[2], device=q.device)[None, :] < lengths[:, None]
+    out = torch.nn.functional.scaled_dot_product_attention(
+        q.unsqueeze(1), latent, latent[..., :value_elements], attn_mask=seen[:, None, None, :], scale=scale
+    )
+    return out.squeeze(1)
+
+
+def expanded_prefill(q: Any, k: Any, v: Any, cached: int, scale: float) -> Any:
+    """Return causal attention of expanded MLA chunks: q [s, h, new, dk], k [s, h, keys, dk], v [.., dv]."""
+    torch = need_torch()
+    mask = chunk_mask(q.shape[2], cached, 0, q.device) if cached else None
+    return torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale
+    )
+
+
+def experts_layer(x: Any, ids: Any, weights: Any, up: Any, down: Any, grouped: bool = False) -> Any:
+    """Return sum over picks of weight * down(silu(gate(x)) * up(x)).
+
+    x [tokens, hidden], ids and weights [tokens, picks], up [experts, 2 * inter, hidden] (gate first), down
+    [experts, hidden, inter]. `grouped` takes torch's grouped product (GPU, bf16) instead of one product per expert.
+    """
+    torch = need_torch()
+    silu = torch.nn.functional.silu
+    linear = torch.nn.functional.linear
+    flat = ids.flatten()
+    order = flat.argsort(stable=True)
+    rows = order // ids.shape[1]
+    counts = torch.bincount(flat, minlength=up.shape[0])
+    sorted_x = x[rows]
+    if grouped:
+        ends = counts.cumsum(0).to(torch.int32)
+        gate, value = torch._grouped_mm(sorted_x, up.transpose(1, 2), offs=ends).chunk(2, -1)
+        made = torch._grouped_mm(silu(gate) * value, down.transpose(1, 2), offs=ends)
+    else:
+        parts, start = [], 0
+        for expert, count in enumerate(counts.tolist()):
+            if count:
+                gate, value = linear(sorted_x[start : start + count], up[expert]).chunk(2, -1)
+                parts.append(linear(silu(gate) * value, down[expert]))
+                start += count
+        made = torch.cat(parts)
+    made = made * weights.flatten()[order].unsqueeze(1).to(made.dtype)
+    return torch.zeros_like(x).index_add_(0, rows, made)
+
+
+def add_rmsnorm(x: Any, residual: Any, weight: Any) -> tuple[Any, Any]:
+    """Return (norm of x + residual, x + residual)."""
+    summed = x + residual
+    return rmsnorm(summed, weight), summed
+
+
+def rmsnorm(x: Any, weight: Any) -> Any:
+    """Return x over its root mean square, times a learned weight."""
+    return need_torch().nn.functional.rms_norm(x, (x.shape[-1],), weight, 1e-6)
+
+
+def rope_write(x: Any, cos: Any, sin: Any, written: Any, cache: Any, slots: Any) -> Any:
+    """Rotate x [tokens, heads, d] by tables [tokens, d / 2], and put `written` into rows `slots` of the
+    cache."""
+    torch = need_torch()
+    first, second = x.chunk(2, -1)
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+    cache.index_copy_(0, slots, written)
+    return rotated
+
+
+def silu_mul(x: Any) -> Any:
+    """Return silu(first half) * second half of each row."""
+    gate, value = x.chunk(2, -1)
+    return need_torch().nn.functional.silu(gate) * value
