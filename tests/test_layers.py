@@ -18,6 +18,7 @@ ORDER = [
     {"policy", "router"},
     {"engine"},
     {"scenario"},
+    {"study"},
     {"cli", "__main__"},
 ]
 SIDE = {

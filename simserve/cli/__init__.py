@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from simserve.cli import calibrate, compare, report, run, schema
+from simserve.cli import calibrate, compare, report, run, schema, sweep
 from simserve.errors import UserError
 
 EXIT_CODES = (
@@ -126,3 +126,4 @@ app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("schema")(schema.schema)
 app.command("calibrate")(calibrate.calibrate)
+app.command("sweep")(sweep.sweep)

@@ -1,0 +1,99 @@
+"""What the commands `sweep`, `capacity` and `size` have in common: options, folder, progress."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from simserve.scenario.load import LoadedScenario
+    from simserve.study.campaign import Campaign, Counts
+
+File = Annotated[str, typer.Argument(help="Scenario file, or one that ships.")]
+Out = Annotated[Path | None, typer.Option(help="Result folder; default: reports/<name>-<command>.")]
+Force = Annotated[bool, typer.Option("--force", help="Start anew, even if the folder holds a study.")]
+Overrides = Annotated[
+    list[str], typer.Option("--set", metavar="PATH=VALUE", help="Change one value; may be repeated.")
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, max=4096, help="Runs at a time; default: what cores and memory bear.")
+]
+ExecutorName = Annotated[str, typer.Option("--executor", help="Where the runs are done: local or ray.")]
+Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Do runs again that another study did.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary: only the path.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print study.json instead of a summary.")]
+
+PLAIN_EVERY_S = 10.0
+"""Seconds between the lines of a progress that is not on a terminal."""
+
+
+@contextmanager
+def opened(
+    kind: str,
+    it: LoadedScenario,
+    out: Path | None,
+    force: bool,
+    workers: int | None,
+    executor: str,
+    address: str | None,
+    no_cache: bool,
+    quiet: bool,
+) -> Iterator[tuple[Campaign, Path]]:
+    """Give the campaign and its folder while the block runs, with progress on stderr."""
+    from simserve.cli.run import slug
+    from simserve.study.campaign import Options, campaign
+    from simserve.study.point_cache import NAME
+
+    folder = out or Path("reports") / f"{slug(it.scenario.name)}-{kind}"
+    cache = None if no_cache else folder.parent / NAME
+    with _progress(quiet) as show:
+        options = Options(workers, executor, address, cache, show)
+        with campaign(it, kind, folder, options, force) as work:
+            yield work, folder
+
+
+def command(kind: str, file: str, overrides: list[str]) -> str:
+    """Return the command that makes the study again, without machine paths."""
+    name = Path(file).name if Path(file).is_absolute() else file
+    return shlex.join(["simserve", kind, name, *(part for text in overrides for part in ("--set", text))])
+
+
+def lines(counts: Counts) -> list[str]:
+    """Return the progress, one thing on a line."""
+    from simserve.cli.progress import clock
+    from simserve.units import NS_PER_S
+
+    found = f" ({counts.found:,} found)" if counts.found else ""
+    eta = "unknown" if counts.eta_s is None else clock(int(counts.eta_s * NS_PER_S))
+    first = f"runs: {counts.done:,} done{found}, {counts.left:,} left, {counts.pruned:,} pruned"
+    return [first, f"time to go: {eta}", f"best so far: {counts.best or 'none yet'}"]
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator:
+    if quiet:
+        yield lambda counts: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        with Live(console=Console(stderr=True), transient=True, refresh_per_second=4) as live:
+            yield lambda counts: live.update(Text("\n".join(lines(counts))))
+    else:
+        last = [time.monotonic()]
+
+        def say(counts: Counts) -> None:
+            if time.monotonic() - last[0] >= PLAIN_EVERY_S:
+                last[0] = time.monotonic()
+                print("; ".join(lines(counts)), file=sys.stderr, flush=True)
+
+        yield say

@@ -1,0 +1,50 @@
+"""Studies as short tables for the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from simserve.report.format import number, percent
+
+MOST_ROWS = 30
+
+
+def print_sweep(study: dict[str, Any]) -> None:
+    """Print the points of a sweep with the numbers that people look for first."""
+    table = Table(title=study["name"], title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for path in study["paths"]:
+        table.add_column(path.rpartition(".")[2], overflow="fold")
+    for name in ("TTFT p99\nms", "TPOT p50\nms", "output\ntokens/s", "cost/M\ntokens", "SLO"):
+        table.add_column(name, justify="right", no_wrap=True)
+    done = [point for point in study["points"] if point["status"] == "done"]
+    for point in done[:MOST_ROWS]:
+        means = point["means"]
+        table.add_row(
+            *(str(point["settings"].get(path, "")) for path in study["paths"]),
+            number(means["ttft_ms.p99"]),
+            number(means["tpot_ms.p50"]),
+            number(means["output_tokens_per_s"]),
+            number(means["cost_per_million_output_tokens"]),
+            slo_words(point),
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    if len(done) > MOST_ROWS:
+        console.print(f"... and {len(done) - MOST_ROWS:,} more points, all in the report")
+    for status in ("dropped", "impossible"):
+        points = [point for point in study["points"] if point["status"] == status]
+        reasons = list(dict.fromkeys(point["reason"] for point in points))
+        for reason in reasons[:5]:
+            n = sum(point["reason"] == reason for point in points)
+            console.print(f"{status}: {n:,} x {reason}", soft_wrap=True)
+
+
+def slo_words(point: dict[str, Any]) -> str:
+    """Return the verdict with the estimate of the first target."""
+    targets = point["targets"]
+    if not targets or targets[0]["estimate"] is None:
+        return "–"
+    return f"{point['slo']} ({percent(targets[0]['estimate'])})"

@@ -1,0 +1,175 @@
+"""Charts of many points: parallel coordinates, frontiers, heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+from simserve.report.page import Figure
+
+Point = dict[str, Any]
+
+OUTCOMES = (
+    ("ttft_ms.p99", "TTFT p99, ms"),
+    ("tpot_ms.p50", "TPOT p50, ms"),
+    ("output_tokens_per_s", "output tokens/s"),
+    ("cost_per_million_output_tokens", "cost/M tokens"),
+    ("attainment", "SLO attainment"),
+)
+MAPPED = ("ttft_ms.p99", "tpot_ms.p50", "output_tokens_per_s")
+MOST_MAPS = 6
+SLO_COLOURS = {"met": "$decode", "missed": "$limit", "not shown": "$queue", "none": "$accent"}
+
+
+def parallel_coordinates(study: dict[str, Any], done: Sequence[Point]) -> dict[str, Figure]:
+    """Return one line per point over its settings and its outcomes; empty for fewer than two points."""
+    if len(done) < 2:
+        return {}
+    axes = [_setting_axis(path, done) for path in study["paths"]]
+    axes += [
+        {"label": label, "values": [_short(point["means"][key]) for point in done]}
+        for key, label in OUTCOMES
+        if all(point["means"][key] is not None for point in done)
+    ]
+    colour = [_short(point["means"]["output_tokens_per_s"] or 0) for point in done]
+    line = {"color": colour, "colorscale": [[0, "$queue"], [1, "$accent"]], "width": 1}
+    trace = {"type": "parcoords", "dimensions": axes, "line": line, "labelangle": -12}
+    return {
+        "parallel": {
+            "data": [trace],
+            "layout": {"height": 24, "margin": {"l": 60, "r": 60, "t": 70, "b": 20}},
+        }
+    }
+
+
+def _setting_axis(path: str, done: Sequence[Point]) -> dict[str, Any]:
+    values = [point["settings"].get(path) for point in done]
+    label = path.rpartition(".")[2]
+    if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        return {"label": label, "values": values}
+    words = [str(value) for value in values]
+    names = list(dict.fromkeys(words))
+    return {
+        "label": label,
+        "values": [names.index(word) for word in words],
+        "tickvals": list(range(len(names))),
+        "ticktext": names,
+    }
+
+
+def frontier_charts(study: dict[str, Any], done: Sequence[Point]) -> dict[str, Figure]:
+    """Return TTFT against ITL and each against the cost; a dotted line joins what no other point beats."""
+    cost = "cost_per_million_output_tokens"
+    pairs = {
+        "ttft-itl": ("ttft_ms.p99", "itl_ms.p99", "TTFT p99, ms", "ITL p99, ms"),
+        "cost-ttft": (cost, "ttft_ms.p99", "cost per million output tokens", "TTFT p99, ms"),
+        "cost-itl": (cost, "itl_ms.p99", "cost per million output tokens", "ITL p99, ms"),
+    }
+    charts = {}
+    for name, (x, y, x_words, y_words) in pairs.items():
+        points = [p for p in done if p["means"][x] and p["means"][y]]
+        if len(points) > 1:
+            charts[name] = _frontier(points, x, y, x_words, y_words)
+    return charts
+
+
+def unbeaten(points: Sequence[Point], x: str, y: str) -> list[Point]:
+    """Return the points than which none is better in both (small is good), by x."""
+    best: list[Point] = []
+    for point in sorted(points, key=lambda p: (p["means"][x], p["means"][y])):
+        if not best or point["means"][y] < best[-1]["means"][y]:
+            best.append(point)
+    return best
+
+
+def _frontier(points: Sequence[Point], x: str, y: str, x_words: str, y_words: str) -> Figure:
+    front = unbeaten(points, x, y)
+    line = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [_short(p["means"][x]) for p in front],
+        "y": [_short(p["means"][y]) for p in front],
+        "line": {"color": "$muted", "width": 1.5, "dash": "dot"},
+        "hoverinfo": "skip",
+    }
+    dots = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [_short(p["means"][x]) for p in points],
+        "y": [_short(p["means"][y]) for p in points],
+        "text": [_label(p) for p in points],
+        "marker": {"color": [SLO_COLOURS[p["slo"]] for p in points], "size": 9},
+        "hovertemplate": "%{text}<br>%{x:,.4~g}, %{y:,.4~g}<extra></extra>",
+    }
+    layout = {
+        "height": 21,
+        "xaxis": _axis(x_words, [p["means"][x] for p in points]),
+        "yaxis": _axis(y_words, [p["means"][y] for p in points]),
+        "margin": {"t": 20, "l": 64, "r": 20, "b": 46},
+        "showlegend": False,
+    }
+    return {"data": [line, dots], "layout": layout}
+
+
+def heat_maps(study: dict[str, Any], done: Sequence[Point]) -> dict[str, Figure]:
+    """Return maps of an outcome over pairs of settings; cells show the mean over the other settings."""
+    varied = [path for path in study["paths"] if len({str(p["settings"].get(path)) for p in done}) > 1]
+    charts = {}
+    for i, (across, down) in enumerate(combinations(varied, 2)):
+        for key in MAPPED:
+            if len(charts) < MOST_MAPS and all(p["means"][key] is not None for p in done):
+                charts[f"heat-{i}-{key.replace('.', '-')}"] = _heat_map(done, across, down, key)
+    return charts
+
+
+def _heat_map(done: Sequence[Point], across: str, down: str, key: str) -> Figure:
+    xs, ys = (_levels(done, path) for path in (across, down))
+    cells: dict[tuple[str, str], list[float]] = {}
+    for point in done:
+        at = (str(point["settings"].get(across)), str(point["settings"].get(down)))
+        cells.setdefault(at, []).append(point["means"][key])
+    z = [[_mean(cells.get((x, y))) for x in xs] for y in ys]
+    label = dict(OUTCOMES)[key]
+    trace = {
+        "type": "heatmap",
+        "x": xs,
+        "y": ys,
+        "z": z,
+        "colorscale": [[0, "$paper"], [1, "$accent"]],
+        "texttemplate": "%{z:.3~s}" if len(xs) * len(ys) <= 64 else None,
+        "hovertemplate": f"{across} %{{x}}, {down} %{{y}}<br>{label} %{{z:,.4~g}}<extra></extra>",
+        "colorbar": {"thickness": 10, "title": {"text": label, "side": "right"}},
+    }
+    layout = {
+        "height": 19,
+        "xaxis": {"title": {"text": across}, "type": "category"},
+        "yaxis": {"title": {"text": down}, "type": "category"},
+        "margin": {"t": 14, "l": 70, "r": 10, "b": 48},
+    }
+    return {"data": [trace], "layout": layout}
+
+
+def _levels(done: Sequence[Point], path: str) -> list[str]:
+    values = {str(p["settings"].get(path)): p["settings"].get(path) for p in done}
+    numeric = all(isinstance(v, int | float) for v in values.values())
+    return sorted(values, key=lambda name: (values[name] if numeric else 0, name))
+
+
+def _mean(values: list[float] | None) -> float | None:
+    return _short(sum(values) / len(values)) if values else None
+
+
+def _label(point: Point) -> str:
+    return ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in point["settings"].items())
+
+
+def _axis(title: str, values: list[float]) -> dict[str, Any]:
+    axis: dict[str, Any] = {"title": {"text": title}, "tickformat": ",~r"}
+    if min(values) > 0 and max(values) / min(values) >= 5:
+        axis |= {"type": "log", "dtick": "D2" if max(values) / min(values) < 100 else 1}
+    return axis
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")

@@ -1,0 +1,42 @@
+"""What a study found, in a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simserve.report.format import number
+
+
+def settings_words(settings: dict[str, Any]) -> str:
+    """Return settings as people write them: `tp = 2, replicas = 4`."""
+    return ", ".join(f"{path} = {value}" for path, value in settings.items()) or "as the scenario says"
+
+
+def sweep_headline(study: dict[str, Any], done: list[dict[str, Any]]) -> str:
+    """Return the sentence at the top of a sweep's page."""
+    left = len(study["points"]) - len(done)
+    head = f"{len(done):,} points" + (f" ({left:,} more cannot be run)" if left else "")
+    if study["targets"]:
+        met = [point for point in done if point["slo"] == "met"]
+        if not met:
+            nearest = max(done, key=lambda p: min(t["estimate"] or 0 for t in p["targets"]))
+            return f"{head}, none of which is shown to meet the SLO; the nearest is {_at(nearest)}"
+        head += f", {len(met):,} of them shown to meet the SLO"
+        done = met
+    key, words = _aim(done)
+    best = min(done, key=lambda p: p["means"][key] if key.startswith("cost") else -p["means"][key])
+    return f"{head}; {words} {number(best['means'][key])} with {_at(best)}"
+
+
+def _at(point: dict[str, Any]) -> str:
+    return settings_words(point["settings"])
+
+
+def _aim(done: list[dict[str, Any]]) -> tuple[str, str]:
+    """Return what makes a point best: its cost where every point has one, else its throughput."""
+    cost = "cost_per_million_output_tokens"
+    if all(point["means"][cost] is not None for point in done):
+        return cost, "the least cost per million output tokens is"
+    if all(point["means"]["goodput_per_gpu"] is not None for point in done):
+        return "goodput_per_gpu", "the most good requests/s per GPU are"
+    return "output_tokens_per_s", "the most output tokens/s are"

@@ -1,0 +1,45 @@
+"""A sweep as one offline page. Knows study.json as plain values, nothing of how it came about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from simserve.report.page import render
+from simserve.report.study_charts import frontier_charts, heat_maps, parallel_coordinates
+from simserve.report.study_words import sweep_headline
+
+TABLE_COLUMNS = (
+    ("gpus", "GPUs"),
+    ("ttft_ms.p50", "TTFT p50, ms"),
+    ("ttft_ms.p99", "TTFT p99, ms"),
+    ("tpot_ms.p50", "TPOT p50, ms"),
+    ("itl_ms.p99", "ITL p99, ms"),
+    ("e2e_ms.p99", "E2E p99, ms"),
+    ("output_tokens_per_s", "output tokens/s"),
+    ("goodput_per_gpu", "goodput/s per GPU"),
+    ("cost_per_million_output_tokens", "cost per M output tokens"),
+    ("busy", "busy"),
+    ("kv_use_mean", "KV use"),
+    ("estimated_share", "estimated"),
+)
+
+
+def write_sweep_page(study: dict[str, Any], path: Path) -> None:
+    """Write the page to `path`; the same study gives the same bytes."""
+    done = [point for point in study["points"] if point["status"] == "done"]
+    left = [point for point in study["points"] if point["status"] != "done"]
+    columns = [(key, label) for key, label in TABLE_COLUMNS if any(p["means"][key] is not None for p in done)]
+    charts = parallel_coordinates(study, done) | frontier_charts(study, done) | heat_maps(study, done)
+    page = render(
+        "sweep.html.j2",
+        charts,
+        title=study["name"],
+        headline=sweep_headline(study, done),
+        study=study,
+        done=done,
+        left=left,
+        columns=columns,
+        maps=[name for name in charts if name.startswith("heat-")],
+    )
+    path.write_text(page, encoding="utf-8")

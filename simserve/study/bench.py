@@ -1,0 +1,83 @@
+"""Runs one point after another in one process; profiles, models and traces are loaded once.
+
+A bench is made from a scenario file's text, which is all that a worker elsewhere is sent beside the files.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simserve.core import Trace
+from simserve.errors import UserError
+from simserve.scenario.build import Parts, build
+from simserve.scenario.document import Document
+from simserve.scenario.load import LoadedScenario, changed
+from simserve.scenario.workload import build_trace
+from simserve.study.row import Row, simulate_row
+
+KEPT_TRACES = 4
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run: a scenario with some values changed."""
+
+    key: str
+    """Hash of all that its result depends on."""
+    settings: dict[str, Any]
+    """Values by path, `seed` included."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a task: a row, or the reason why it cannot be run."""
+
+    key: str
+    row: Row | None
+    reason: str = ""
+
+
+class Bench:
+    """A scenario and what its points share."""
+
+    def __init__(self, it: LoadedScenario) -> None:
+        self.it = it
+        self._parts = Parts()
+        self._traces: OrderedDict[str, Trace] = OrderedDict()
+
+    def run(self, task: Task) -> Outcome:
+        """Simulate a task. A point that cannot be built (it does not fit ...) is an outcome, not an error."""
+        try:
+            it = changed(self.it, task.settings)
+            deployment = build(it, self.trace(it), self._parts)
+        except UserError as error:
+            return Outcome(task.key, None, str(error))
+        return Outcome(task.key, simulate_row(deployment))
+
+    def trace(self, it: LoadedScenario) -> Trace:
+        """Return the workload of a scenario; the last few are kept."""
+        seeded = it.scenario.workload.synthetic is not None or it.scenario.workload.rate_scale < 1
+        seeded = seeded or it.scenario.workload.quantised == "spread"
+        key = f"{it.scenario.workload!r} {it.scenario.seed if seeded else ''}"
+        if key not in self._traces:
+            self._traces[key] = build_trace(it)
+            while len(self._traces) > KEPT_TRACES:
+                self._traces.popitem(last=False)
+        self._traces.move_to_end(key)
+        return self._traces[key]
+
+
+def packed(it: LoadedScenario) -> tuple[str, dict[str, Any], str]:
+    """Return a loaded scenario as plain values that can be sent to another process."""
+    return it.document.source, it.document.data, str(it.folder.resolve())
+
+
+def unpacked(source: str, data: dict[str, Any], folder: str) -> LoadedScenario:
+    """Return what `packed` was given, without line numbers and variants."""
+    from simserve.scenario.spec import Scenario
+
+    document = Document(source, data, {(): source})
+    return LoadedScenario(Scenario.model_validate(data), document, Path(folder))

@@ -1,0 +1,164 @@
+"""One study at work: runs go to the executor, finished ones to the journal, and the counts to the progress.
+
+What was done before, by this study (journal) or another one (cache), is not done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simserve.errors import ScenarioError
+from simserve.scenario.load import LoadedScenario, changed
+from simserve.study import identity, journal
+from simserve.study.bench import Outcome, Task
+from simserve.study.executors.base import EXECUTORS, Executor
+from simserve.study.journal import Journal
+from simserve.study.point_cache import PointCache
+
+OURS = frozenset(
+    {journal.NAME, journal.LOCK, "results.parquet", "study.json", "report.html", "scenario.yaml"}
+)
+
+
+@dataclass
+class Counts:
+    """Where a study stands; a progress display reads it."""
+
+    done: int = 0
+    """Runs finished, those found in the journal or the cache included."""
+    left: int = 0
+    """Runs that are known to be needed still."""
+    pruned: int = 0
+    """Points that were not run: dropped, bounded or stopped early."""
+    found: int = 0
+    """Runs of `done` that were there already."""
+    simulated_requests: int = 0
+    """Requests that were simulated for this study, by this process or an earlier one."""
+    best: str = ""
+    started_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds to go at the pace so far; None if there is no pace."""
+        fresh = self.done - self.found
+        return (time.monotonic() - self.started_s) / fresh * self.left if fresh else None
+
+
+Show = Callable[[Counts], None]
+
+
+@dataclass
+class Options:
+    """How a study is done; none of it changes what it finds."""
+
+    workers: int | None = None
+    executor: str = "local"
+    address: str | None = None
+    cache: Path | None = None
+    show: Show = lambda counts: None
+
+
+class Campaign:
+    """Runs of one scenario with changed values."""
+
+    def __init__(self, it: LoadedScenario, runs: Journal, executor: Executor, options: Options) -> None:
+        self.it = it
+        self.counts = Counts()
+        self.executor = executor
+        self._journal = runs
+        self._cache = PointCache(options.cache)
+        self._show = options.show
+        self._counted: set[str] = set()
+
+    def task(self, settings: Mapping[str, Any], replication: int = 0) -> Task:
+        """Return the run of a point; replications differ in the seed, which all points share."""
+        seeded = {**settings, "seed": self.it.scenario.seed + replication}
+        return Task(identity.run_key(changed(self.it, seeded)), seeded)
+
+    def run(self, tasks: Sequence[Task]) -> dict[str, Outcome]:
+        """Return the outcomes of tasks by key, in the order of the tasks."""
+        unique = {task.key: task for task in tasks}
+        missing = [task for task in unique.values() if not self._known(task)]
+        self.counts.left += len(missing)
+        self.show()
+        for outcome in self.executor.run(missing):
+            self._journal.add(outcome)
+            self._cache.put(outcome)
+            self.counts.left -= 1
+            self._count(outcome, found=False)
+        return {key: self._journal.outcomes[key] for key in unique}
+
+    def show(self) -> None:
+        """Let the progress be seen."""
+        self._show(self.counts)
+
+    def _known(self, task: Task) -> bool:
+        outcome = self._journal.outcomes.get(task.key)
+        if outcome is None:
+            outcome = self._cache.get(task.key)
+            if outcome is None:
+                return False
+            self._journal.add(outcome)
+        self._count(outcome, found=True)
+        return True
+
+    def _count(self, outcome: Outcome, found: bool) -> None:
+        if outcome.key in self._counted:
+            return
+        self._counted.add(outcome.key)
+        self.counts.done += 1
+        self.counts.found += found
+        if outcome.row is not None:
+            self.counts.simulated_requests += outcome.row["simulated_requests"]
+        self.show()
+
+
+@contextmanager
+def campaign(
+    it: LoadedScenario, kind: str, folder: Path, options: Options, force: bool = False
+) -> Iterator[Campaign]:
+    """Open the study of a kind in `folder` and go on where it stopped, if it did.
+
+    Raises `ScenarioError` if the folder holds something else, or another process is at work in it.
+    """
+    check_folder(folder, force)
+    with journal.locked(folder):
+        path = folder / journal.NAME
+        if force:
+            path.unlink(missing_ok=True)
+        runs = Journal(path, study_key(it, kind))
+        executor = EXECUTORS.get(options.executor)(it, options.workers, options.address)
+        try:
+            yield Campaign(it, runs, executor, options)
+        finally:
+            executor.close()
+            runs.close()
+
+
+def study_key(it: LoadedScenario, kind: str) -> str:
+    """Return the hash of a study: its kind, the whole scenario file, and what its runs depend on."""
+    plain = changed(it, {})
+    text = json.dumps([kind, it.document.data, identity.run_key(plain)], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def check_folder(folder: Path, force: bool) -> None:
+    """Refuse a folder that holds what no study wrote."""
+    if folder.exists() and not folder.is_dir():
+        raise ScenarioError(f"{folder}: is a file, not a folder")
+    present = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
+    foreign = sorted(name for name in present - OURS if not name.endswith(".partial"))
+    if foreign:
+        more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+        raise ScenarioError(
+            f"{folder}: is not the folder of a study, it holds {', '.join(foreign[:3])}{more}"
+        )
+    if present and journal.NAME not in present and not force and present != {journal.LOCK}:
+        raise ScenarioError(f"{folder}: holds a study without its journal; --force starts anew")

@@ -1,0 +1,87 @@
+"""What is kept of one run of a study: numbers by column, and the batches of its targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simserve.metrics import Summary
+from simserve.metrics.measures import figures_of
+from simserve.scenario.build import Deployment
+from simserve.study.targets import batches_of, targets_of
+
+Row = dict[str, Any]
+
+LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "queueing_ms")
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+RATES = (
+    "requests_per_s",
+    "output_tokens_per_s",
+    "total_tokens_per_s",
+    "hit_rate",
+    "kv_use_mean",
+    "preemptions",
+)
+COUNTS = ("requests", "completed", "refused", "unfinished")
+USES = ("busy", "mfu", "mbu")
+
+
+def columns() -> list[str]:
+    """Return the names of the numbers of a row."""
+    names = [
+        "gpus",
+        "price_per_hour",
+        "cost_per_million_output_tokens",
+        "attainment",
+        "goodput_requests_per_s",
+    ]
+    names += ["goodput_per_gpu", "output_tokens_per_s_per_gpu", *COUNTS, *RATES, *USES]
+    return [*names, *(f"{key}.{name}" for key in LATENCIES for name in STATISTICS), "estimated_share"]
+
+
+def simulate_row(deployment: Deployment) -> Row:
+    """Simulate a deployment once; the same deployment gives the same row."""
+    result = deployment.simulate()
+    row = row_of(deployment.summarize(result))
+    row["slo"] = {
+        name: [list(batch) for batch in batches]
+        for name, batches in batches_of(result, targets_of(deployment.loaded.scenario.slo)).items()
+    }
+    row["simulated_requests"] = len(result)
+    return row
+
+
+def row_of(summary: Summary) -> Row:
+    """Return the numbers of a summary by column; whole run, except what depends on a steady state."""
+    figures = figures_of(summary.to_dict(), {})
+    whole, counts = figures["whole"], figures["counts"]
+    gpus = figures["deployment"]["gpus"]
+    slo = whole["slo"] or {}
+    goodput, output = slo.get("goodput_requests_per_s"), whole["output_tokens_per_s"]
+    row: Row = {
+        "gpus": gpus,
+        "price_per_hour": figures["price_per_hour"],
+        "cost_per_million_output_tokens": figures["cost_per_million_output_tokens"],
+        "attainment": slo.get("attainment"),
+        "goodput_requests_per_s": goodput,
+        "goodput_per_gpu": goodput / gpus if goodput is not None and gpus else None,
+        "output_tokens_per_s_per_gpu": output / gpus if output is not None and gpus else None,
+        "stability": figures["stability"]["verdict"],
+        "estimated_share": sum(figures["provenance"].get(name, 0.0) for name in ("extrapolated", "analytic")),
+    }
+    row |= {name: counts[name] for name in COUNTS} | {name: whole[name] for name in RATES}
+    row |= {name: _mean(figures["pools"], name) for name in USES}
+    for key in LATENCIES:
+        row |= {f"{key}.{name}": whole[key][name] for name in STATISTICS}
+    row["pools"] = [
+        {name: pool[name] for name in ("name", "gpus", "busy", "mfu", "mbu", "kv_use_mean", "kv_use_peak")}
+        for pool in figures["pools"]
+    ]
+    return row
+
+
+def _mean(pools: list[dict[str, Any]], name: str) -> float | None:
+    """Return the mean over all GPUs; None if a pool has no figure."""
+    values = [(pool["gpus"], pool[name]) for pool in pools]
+    if not values or any(value is None for _, value in values):
+        return None
+    return sum(gpus * value for gpus, value in values) / sum(gpus for gpus, _ in values)

@@ -1,0 +1,105 @@
+"""A sweep: every point of a plan, each with the same seeds, so that points differ by their settings alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simserve.errors import ScenarioError
+from simserve.scenario.load import LoadedScenario
+from simserve.scenario.study_spec import SweepSpec
+from simserve.study.campaign import Campaign
+from simserve.study.plan import Point, plan_sweep
+from simserve.study.points import summarised
+from simserve.study.targets import targets_of
+
+Record = dict[str, Any]
+
+
+def require_sweep(it: LoadedScenario) -> SweepSpec:
+    """Return the sweep block of a scenario; raises `ScenarioError` if there is none."""
+    if it.scenario.sweep is None:
+        raise ScenarioError(
+            f"{it.document.source}: has no sweep; add one, such as sweep: {{over: {{pools.0.tp: [1, 2]}}}}"
+        )
+    return it.scenario.sweep
+
+
+def run_sweep(campaign: Campaign, spec: SweepSpec) -> tuple[dict[str, Any], list[Record], list[str]]:
+    """Run a sweep; return what study.json holds, the records of all runs, and the paths that are varied.
+
+    Raises `ScenarioError` if no point at all could be run.
+    """
+    it = campaign.it
+    plan = plan_sweep(it, spec)
+    todo = [point for point in plan if not point.reason]
+    campaign.counts.pruned = len(plan) - len(todo)
+    tasks = {
+        (point.index, replication): campaign.task(point.settings, replication)
+        for point in todo
+        for replication in range(spec.replications)
+    }
+    outcomes = campaign.run(list(tasks.values()))
+    records = [_dropped(point) for point in plan if point.reason]
+    for (index, replication), task in tasks.items():
+        outcome = outcomes[task.key]
+        records.append(
+            {
+                "point": index,
+                "replication": replication,
+                "seed": task.settings["seed"],
+                "settings": plan[index].settings,
+                "status": "done" if outcome.row is not None else "impossible",
+                "reason": outcome.reason,
+                "row": outcome.row,
+            }
+        )
+    if all(record["row"] is None for record in records):
+        reasons = list(dict.fromkeys(record["reason"] for record in records))
+        raise ScenarioError("\n".join(["no point of the sweep can be run:", *reasons[:5]]))
+    paths = list(dict.fromkeys(path for point in plan for path in point.settings))
+    return _study(it, spec, plan, records, paths), records, paths
+
+
+def _dropped(point: Point) -> Record:
+    return {
+        "point": point.index,
+        "replication": None,
+        "seed": None,
+        "settings": point.settings,
+        "status": "dropped",
+        "reason": point.reason,
+        "row": None,
+    }
+
+
+def _study(
+    it: LoadedScenario, spec: SweepSpec, plan: list[Point], records: list[Record], paths: list[str]
+) -> dict[str, Any]:
+    targets = targets_of(it.scenario.slo)
+    by_point: dict[int, list[Record]] = {}
+    for record in sorted(records, key=lambda r: (r["point"], r["replication"] or 0)):
+        by_point.setdefault(record["point"], []).append(record)
+    points = []
+    for point in plan:
+        found = by_point[point.index]
+        rows = [record["row"] for record in found if record["row"] is not None]
+        points.append(
+            {
+                "point": point.index,
+                "settings": point.settings,
+                "status": found[0]["status"],
+                "reason": found[0]["reason"],
+                **(summarised(rows, targets, spec.confidence) if rows else {}),
+            }
+        )
+    return {
+        "kind": "sweep",
+        "schema": 1,
+        "name": it.scenario.name,
+        "paths": paths,
+        "replications": spec.replications,
+        "confidence": spec.confidence,
+        "seed": it.scenario.seed,
+        "targets": [target.words for target in targets],
+        "points": points,
+    }
