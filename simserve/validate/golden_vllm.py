@@ -50,7 +50,7 @@ def params_of(version: str, config: dict[str, Any], unsupported: Sequence[str]) 
     known["scheduling_policy"] = config["policy"]
     known["version"] = ".".join(version.split(".")[:2])
     if known["version"] == "0.33":
-        known.setdefault("prefix_cache_retention_interval", None)  # the logs' engines were built without one
+        known.setdefault("prefix_cache_retention_interval", "all")  # the logs' engines were built without one
     return VllmParams.model_validate(known)
 
 

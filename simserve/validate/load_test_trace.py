@@ -16,13 +16,12 @@ from simserve.core import Trace
 from simserve.errors import TraceError
 from simserve.units import NS_PER_MS, seconds_to_ns
 from simserve.validate.importers.load_test import Int64, LoadTest, Requests
+from simserve.validate.load_test_blocks import add_blocks
 from simserve.workload.arrivals import Arrivals
 from simserve.workload.draft import Draft, finish
 from simserve.workload.readers.base import ReaderOptions
 from simserve.workload.sessions import nominal_arrivals
 from simserve.workload.source import TraceFile
-
-BLOCK_TOKENS = 16
 
 
 class MeasuredOptions(ReaderOptions):
@@ -52,7 +51,7 @@ def trace_of(test: LoadTest, file: TraceFile, options: MeasuredOptions) -> Trace
         draft.assumptions[0] = (
             "closed loop: a later turn starts after the last answer and a pause, as measured"
         )
-    _blocks(draft, found)
+    add_blocks(draft, found)
     trace = finish(draft)
     return replace(trace, origin=replace(trace.origin, name=test.source))
 
@@ -95,53 +94,3 @@ def _turns(found: Requests) -> tuple[Int64, Int64] | None:
             think_ns[row] = found.start_ns[row] - end_ns[last[of]]
         last[of] = row
     return None if len(last) == len(found) or (think_ns < 0).any() else (session, think_ns)
-
-
-def _blocks(draft: Draft, found: Requests) -> None:
-    """Give equal prompts, and the turns of a conversation, equal blocks; nothing if there are none."""
-    names = [f"row {i}" for i in range(len(found))] if found.content is None else found.content.tolist()
-    first_prompt = found.prompt_tokens.copy()
-    own = np.arange(len(found)).astype(str).astype(object)
-    grown = False
-    if found.session is not None:
-        names, first_prompt, own, grown = _carried_on(found, names)
-    content = np.unique(np.array(names, dtype=str), return_inverse=True)[1]
-    if not grown and len(np.unique(content)) == len(found):
-        draft.assume("no prefix information")
-        return
-    counts = found.prompt_tokens // BLOCK_TOKENS
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    row = np.repeat(np.arange(len(found)), counts)
-    place = np.arange(offsets[-1]) - offsets[row]
-    longest = int(counts.max(initial=1))
-    shared = place < (first_prompt // BLOCK_TOKENS)[row]
-    mine = np.unique(own.astype(str), return_inverse=True)[1]
-    ids = np.where(shared, content[row] * longest + place, -1 - (mine[row] * longest + place))
-    draft.block_ids = np.unique(ids, return_inverse=True)[1].astype(np.int64)
-    draft.block_offsets, draft.block_tokens = offsets.astype(np.int64), BLOCK_TOKENS
-    draft.assume(
-        f"prefixes: equal prompts and carried-on conversations share blocks of {BLOCK_TOKENS} tokens"
-    )
-
-
-def _carried_on(found: Requests, names: list[str]) -> tuple[list[str], Int64, np.ndarray, bool]:
-    """Let the turns of a conversation begin with its first prompt, where each carries the ones before it.
-
-    Returns the name and the length of what each row begins with, whose the rest is, and whether any does.
-    """
-    assert found.session is not None
-    names, first_prompt = list(names), found.prompt_tokens.copy()
-    own = np.arange(len(found)).astype(str).astype(object)
-    turns: dict[str, list[int]] = {}
-    for row, session in enumerate(found.session.tolist()):
-        turns.setdefault(session, []).append(row)
-    grown = False
-    for session, rows in turns.items():
-        carried = found.prompt_tokens[rows[:-1]] + found.output_tokens[rows[:-1]]
-        if len(rows) < 2 or (found.prompt_tokens[rows[1:]] < carried).any():
-            continue
-        grown = True
-        for row in rows:
-            names[row], first_prompt[row] = names[rows[0]], found.prompt_tokens[rows[0]]
-            own[row] = f"session {session}"
-    return names, first_prompt, own, grown

@@ -168,6 +168,24 @@ def test_conversations_replay_in_turn_and_share_their_beginning(small: Path, sim
     assert table["paired"]["sim"]["ttft_ms"]["requests"] == 4
 
 
+def test_prompts_that_begin_alike_share_blocks(small: Path, simserve: Call) -> None:
+    """A system prompt of 64 tokens and 64 of a question, 4 characters each; one prompt is sent twice."""
+    texts = ["s" * 256 + "a" * 256, "s" * 256 + "b" * 256, "s" * 256 + "a" * 256, "c" * 512]
+    (request, *_) = made.inference_perf()
+    requests = [{**request, "request": json.dumps({"prompt": text})} for text in texts]
+    for one in requests:
+        one["info"] = {**request["info"], "request_metrics": {"text": {"input_tokens": 128}}}
+    path = made.write(Path("per_request.json"), requests)
+    done = simserve("trace", "convert", path, "out.csv")
+    assert "64 characters for 16 tokens" in done.stderr
+    first, other, again, alone = (
+        row.split(",")[-1].split("|") for row in Path("out.csv").read_text().splitlines()[1:]
+    )
+    assert first == again
+    assert [a == b for a, b in zip(first, other, strict=True)] == [True] * 4 + [False] * 4
+    assert not set(alone) & {*first, *other}
+
+
 def test_a_trace_from_measurements_without_send_times(small: Path, simserve: Call) -> None:
     path = made.write(Path("bench.jsonl"), [made.sglang()])
     done = simserve("trace", "convert", path, "out.csv")

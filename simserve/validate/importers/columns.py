@@ -24,6 +24,7 @@ class Row:
     gaps_ns: Sequence[float] = ()
     session: str | None = None
     content: str | None = None
+    text: str | None = None
 
 
 def columns(rows: list[Row], gaps_known: bool) -> Requests:
@@ -40,6 +41,7 @@ def columns(rows: list[Row], gaps_known: bool) -> Requests:
         gaps_ms=np.array(gaps, np.float64) / 1e6 if gaps_known else None,
         session=_names([row.session for row in rows]),
         content=_names([row.content for row in rows]),
+        text=_names([row.text for row in rows]),
     )
 
 

@@ -1,8 +1,7 @@
 """GenAI-Perf's and perf_analyzer's profile_export.json: experiments, their requests, a stamp per response.
 
-Stamps are nanoseconds of one clock. The file counts no tokens: a response is taken for one token, and the
-prompt's length is not known (0) unless the request says how many tokens it asks for. Responses without
-content (a role, an end mark) are no tokens.
+Stamps are nanoseconds of one clock. The file counts no tokens: a response with content is taken for one, and
+the prompt's length is not known (0). Responses without content are a role, or an end mark.
 """
 
 from __future__ import annotations
@@ -41,10 +40,8 @@ class GenaiPerf:
 
 def _experiment(record: Record) -> LoadTest:
     requests = record.list("requests")
-    rows, failed = [], 0
-    for i, one in enumerate(requests):
-        row = _row(Record(f"{record.place}: request {i}", one))
-        rows, failed = (rows, failed + 1) if row is None else ([*rows, row], failed)
+    found = [_row(Record(f"{record.place}: request {i}", one)) for i, one in enumerate(requests)]
+    rows = [row for row in found if row is not None]
     load = record.part("experiment")
     note = f"load: {load.get('mode')} {load.get('value')}"
     return checked(
@@ -53,7 +50,7 @@ def _experiment(record: Record) -> LoadTest:
             "genai-perf",
             columns(rows, gaps_known=True),
             sent=len(requests),
-            failed=failed,
+            failed=len(found) - len(rows),
             notes=(*_NOTES, note),
         )
     )

@@ -6,6 +6,9 @@ client's own count of the text. Its inter-token latency is our ITL; TPOT is reco
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 
 from simserve.validate.importers.base import IMPORTERS
@@ -58,8 +61,22 @@ def _row(record: Record) -> Row:
         1e9 * (last - start),
         gaps.tolist(),
         record.get("session_id"),
-        record.get("request") if isinstance(record.get("request"), str) else None,
+        text=_text(record.get("request")),
     )
+
+
+def _text(body: Any) -> str | None:
+    """Return the prompt in a request's body: a text, or all messages one after the other."""
+    if not isinstance(body, str):
+        return None
+    try:
+        parsed = json.loads(body)
+    except json.JSONDecodeError:
+        return body
+    if not isinstance(parsed, dict):
+        return body
+    messages = parsed.get("messages") or [{"content": parsed.get("prompt", body)}]
+    return "".join(f"{one.get('role', '')}{one.get('content', '')}" for one in messages)
 
 
 def _prompt_tokens(info: Record) -> int:

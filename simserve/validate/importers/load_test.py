@@ -35,13 +35,24 @@ class Requests:
     """Conversation of each request; None if the tool knows none."""
     content: Names | None = None
     """Equal names: first turns with the same prompt; None if not known."""
+    text: Names | None = None
+    """The prompts themselves; None if the tool does not store them."""
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)
 
     def rows(self, order: Int64) -> Requests:
         """Return the requests in another order (gaps belong to none, and stay)."""
-        names = ("start_ns", "prompt_tokens", "output_tokens", "ttft_ms", "e2e_ms", "session", "content")
+        names = (
+            "start_ns",
+            "prompt_tokens",
+            "output_tokens",
+            "ttft_ms",
+            "e2e_ms",
+            "session",
+            "content",
+            "text",
+        )
         columns = {name: getattr(self, name) for name in names}
         return replace(self, **{name: None if c is None else c[order] for name, c in columns.items()})
 
