@@ -97,9 +97,11 @@ def _ledger(
     from simserve.hardware import load_gpu
     from simserve.model import memory_ledger, memory_rules
     from simserve.policy.presets import engine_preset
+    from simserve.scenario.kv_groups import vllm_groups
 
     preset, gpu_spec = engine_preset(engine), load_gpu(gpu)
     defaults = preset.options(gpu_spec.hbm_bytes, gpu_spec.name, {}, spec.max_position_embeddings)
+    budget = int(defaults.get("max_num_batched_tokens", 8192))
     return memory_ledger(
         spec,
         gpu_spec,
@@ -108,9 +110,12 @@ def _ledger(
         kv_dtype=kv_dtype,
         block_size=preset.block_size,
         gpu_memory_utilization=preset.memory_share(gpu_spec.hbm_bytes, defaults, degrees.tp * degrees.pp),
-        max_num_batched_tokens=int(defaults.get("max_num_batched_tokens", 8192)),
+        max_num_batched_tokens=budget,
         max_num_seqs=int(defaults.get("max_num_seqs", 256)),
         rules=memory_rules(engine),
+        kv_groups=vllm_groups(spec, defaults, budget)
+        if preset.policy == "vllm" and degrees.pp == 1
+        else None,
     )
 
 

@@ -84,7 +84,11 @@ def print_ledger(ledger: MemoryLedger, gpu: str) -> None:
     console = Console()
     console.print(table)
     blocks = f"{ledger.kv_blocks:,} KV blocks of {ledger.block_size} tokens"
-    console.print(f"[bold]{blocks} = {ledger.kv_tokens:,} tokens[/bold] per rank, without the null block")
+    if ledger.kv_groups is None:
+        console.print(f"[bold]{blocks} = {ledger.kv_tokens:,} tokens[/bold] per rank, without the null block")
+        return
+    longest = f"they hold a sequence of {ledger.kv_tokens:,} tokens"
+    console.print(f"[bold]{blocks} of one group each[/bold] per rank, without the null block; {longest}")
 
 
 def _figures(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from inspect import signature
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simserve.errors import ScenarioError
 from simserve.model import ModelSpec
@@ -24,8 +25,8 @@ class Grouping(NamedTuple):
 
 def grouping(model: ModelSpec, spec: PoolSpec, engine: ResolvedEngine) -> Grouping:
     """Return the groups that the engine makes by default; raises `ScenarioError` for what it would refuse."""
-    interval = getattr(engine.params, "prefix_cache_retention_interval", None)
-    if interval and interval % engine.block_size:
+    interval = getattr(engine.params, "prefix_cache_retention_interval", 0)
+    if isinstance(interval, int) and interval % engine.block_size:
         raise ScenarioError(
             f"prefix_cache_retention_interval = {interval}, allowed are multiples of block_size "
             f"({engine.block_size})"
@@ -33,19 +34,19 @@ def grouping(model: ModelSpec, spec: PoolSpec, engine: ResolvedEngine) -> Groupi
     if not _has_spans(model):
         return Grouping(None, ())
     reason = _why_whole(spec, engine)
-    groups = None if reason else _groups(model, engine)
+    budget = engine.tokens_per_step(model.max_position_embeddings)
+    groups = None if reason else vllm_groups(model, engine.params.model_dump(), budget)
     if groups is None:
         reason = reason or f"{engine.label} does so for this mix of layers, or it is not modelled"
         return Grouping(None, (f"window and chunk layers keep the KV of all tokens: {reason}",))
     return Grouping(groups, (f"KV of windows is given back as they pass: {groups.words}",))
 
 
-def _groups(model: ModelSpec, engine: ResolvedEngine) -> KvGroups | None:
-    params = engine.params
-    version = getattr(params, "version", "")
-    batches = 2 if version == "0.33" and getattr(params, "async_scheduling", False) else 1
-    in_flight_tokens = batches * engine.tokens_per_step(model.max_position_embeddings)
-    return kv_groups(model, in_flight_tokens, CLOSE_BEFORE_19 if version == "0.15" else CLOSE)
+def vllm_groups(model: ModelSpec, options: Mapping[str, Any], budget: int) -> KvGroups | None:
+    """Return the groups of a vLLM with these options that computes up to `budget` tokens in a step."""
+    version = options.get("version")
+    batches = 2 if version == "0.33" and options.get("async_scheduling") else 1
+    return kv_groups(model, batches * budget, CLOSE_BEFORE_19 if version == "0.15" else CLOSE)
 
 
 def _why_whole(spec: PoolSpec, engine: ResolvedEngine) -> str | None:

@@ -25,6 +25,7 @@ from simserve.model.spec import MoeFfn
 from simserve.model.weights import check_parallelism, weight_bytes_per_gpu
 from simserve.scenario.engine import ResolvedEngine, check_lengths, resolve_engine
 from simserve.scenario.halves import policy_of, split_engine
+from simserve.scenario.kv_groups import grouping
 from simserve.scenario.kv_tier_spec import KvTierSpec
 from simserve.scenario.kv_tiers import check_tiers, tier_assumptions, tier_caches
 from simserve.scenario.load import LoadedScenario
@@ -116,6 +117,8 @@ class BuiltPool:
         make = policy_of(engine, self.spec.role)
         wanted = signature(make).parameters
         options = options | {name: value for name, value in self.half_options.items() if name in wanted}
+        if self.ledger.kv_groups is not None:
+            options["windows"] = self.ledger.kv_groups.windows
         policy = make(
             engine.params,
             kv_blocks=self.kv_blocks,
@@ -188,6 +191,7 @@ def build_pool(
         latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled)
     tiers = tuple(tier.filled_in(parallel.gpus, gpu.pcie_bytes_per_s) for tier in spec.kv_tiers or ())
     assumptions = _assumptions(engine, latency) + tier_assumptions(tiers)
+    assumptions += grouping(model, spec, engine).assumptions
     half = _half_options(loaded)
     return BuiltPool(spec, model, gpu, engine, ledger, limit, latency, facts, assumptions, tiers, half)
 
@@ -224,6 +228,7 @@ def _ledger(
         max_model_len=spec.max_model_len,
         rules=memory_rules(engine.label),
         experts_dtype=spec.experts_dtype,
+        kv_groups=grouping(model, spec, engine).groups,
     )
 
 

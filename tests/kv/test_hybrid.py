@@ -210,3 +210,68 @@ def test_who_is_blocked_stays_so_until_a_block_moves():
     assert group.steps_blocked() == 3
     group.advance(3)
     assert group.steps_blocked() == 1
+
+
+# -- what window groups keep ---------------------------------------------------------------------------------
+
+
+def finished(pool, index, prompt_tokens):
+    """Serve a prompt from beginning to end, without an answer."""
+    request = admitted(pool, index, prompt_tokens)
+    pool.slide(request, prompt_tokens)
+    pool.release(request, prompt_tokens)
+
+
+@pytest.mark.parametrize(
+    ("retention", "asked", "found"),
+    [
+        (None, 40, 9),  # all blocks before the last token, of which the window needs the last two
+        (None, 21, 5),
+        (0, 40, 9),  # ends where the first prompt ended
+        (0, 21, 0),  # ends in the middle of it: its window is gone
+        (0, 60, 9),  # goes on after it
+        (16, 21, 4),  # stretches of 16 tokens: blocks 3 and 4 of each four are kept
+        (16, 40, 9),
+    ],
+)
+def test_retention_decides_where_a_hit_can_end(retention, asked, found):
+    """A prompt of 40 tokens: its replay ends at block 9 of ten, before the last token's."""
+    pool = cache(100, retention_tokens=retention)
+    finished(pool, 0, 40)
+    assert hits(pool, asked) == found
+
+
+def test_a_fork_is_kept_from_the_second_time_on():
+    """The second prompt parts from the first after five blocks and keeps what a third needs there."""
+
+    def forking(request):
+        shared = 20 if request.id else 1000
+        return canonical((Run(1, 0, shared), Run(100 + request.id, 0, 1000)))
+
+    pool = cache(100, forking, retention_tokens=0)
+    found = []
+    for index, prompt_tokens in enumerate((80, 40, 44)):
+        found.append(pool.hit(ask(index, prompt_tokens))[0])
+        finished(pool, index, prompt_tokens)
+    assert found == [0, 0, 5]
+
+
+def test_several_groups_take_and_give_together():
+    """Two window groups and a full one: 18 tokens are 5 blocks each; at 15 both windows have passed two."""
+    pool = HybridCache(40, 4, (0, 8, 8), RunContent(text, 4))
+    request = admitted(pool, 0, 18)
+    assert pool.used == 15
+    pool.slide(request, 15)
+    assert pool.used == 11
+    pool.release(request, 18)
+    assert pool.free == 40
+
+
+def test_windows_alone_hit_what_they_still_have():
+    """One group of windows: a hit needs only the last two blocks before the next token."""
+    pool = HybridCache(40, 4, (8,), RunContent(text, 4))
+    request = admitted(pool, 0, 40)
+    assert pool.used == 10
+    pool.slide(request, 40)
+    assert pool.used == 2
+    assert hits(pool, 41) == 10

@@ -71,6 +71,8 @@ class TieredWorld:
     latency: tuple[int, int, int, int] = (1000, 10, 3, 1)
     min_hit_tokens: int = 0
     policy: str = "vllm"
+    windows: tuple[int, ...] = ()
+    """KV groups (vLLM without tiers)."""
 
     def run(self, trace: Trace, **options: Any) -> tuple[Result, list[Any]]:
         """Simulate; return the result and the policies."""
@@ -96,7 +98,7 @@ class TieredWorld:
             block_size=BLOCK_SIZE,
             max_model_len=MAX_MODEL_LEN,
             content=registered.content_of(trace, BLOCK_SIZE),
-            tiers=self._tier_cache(latency, shared),
+            **({"windows": self.windows} if self.windows else {"tiers": self._tier_cache(latency, shared)}),
         )
         return ReplicaSpec(
             name=f"replica-{index}",

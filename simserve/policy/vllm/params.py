@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -67,11 +67,10 @@ class VllmParams(PolicyParams):
         default=False,
         description="Keep the KV of all tokens in window layers too; needed where the engine cannot do else.",
     )
-    prefix_cache_retention_interval: int | None = Field(
+    prefix_cache_retention_interval: Annotated[int, Field(ge=0)] | Literal["all"] = Field(
         default=0,
-        ge=0,
         description="Window layers cache only blocks that a prompt or a fork ends with (0), also those every "
-        "so many tokens, or all (null) (0.33; older versions cache all).",
+        "so many tokens, or all (in 0.33, where all is None; older versions cache all).",
     )
     performance_mode: Literal["balanced", "interactivity", "throughput"] = Field(
         default="balanced",

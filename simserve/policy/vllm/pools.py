@@ -28,6 +28,7 @@ def make_pool(
     if not newest:
         return HybridCache(kv_blocks, block_size, windows, content, blanks_first=False)
     batches = 2 if params.async_scheduling else 1
+    interval = params.prefix_cache_retention_interval
     reach = min(max(windows) - 1 + batches * params.max_num_batched_tokens, max_model_len)
     return HybridCache(
         kv_blocks,
@@ -35,5 +36,5 @@ def make_pool(
         windows,
         content,
         window_limit=blocks_for(reach, block_size) + 1,
-        retention_tokens=params.prefix_cache_retention_interval,
+        retention_tokens=None if interval == "all" else interval,
     )
