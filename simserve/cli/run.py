@@ -26,6 +26,12 @@ def run(
     ),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress and no summary: only the path."),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON instead of a table."),
+    timeline: bool = typer.Option(
+        False, "--timeline", help="Also write timeline.json.gz: every engine step, for ui.perfetto.dev."
+    ),
+    window: str | None = typer.Option(
+        None, metavar="FROM:TO", help="Simulated time that --timeline records, such as 10s:20s or 500ms:2m."
+    ),
     fail_on_slo: bool = typer.Option(
         False, "--fail-on-slo", help="Exit with 3 if fewer requests meet the SLO than slo.attainment asks."
     ),
@@ -40,6 +46,8 @@ def run(
 
     simserve run scenarios/chunked_prefill.yaml
 
+    simserve run scenarios/demo.yaml --timeline --window 10s:20s
+
     A scenario with variants (`compare`) is run with each of them, and the report compares them.
 
     Exit codes: 0 done; 1 simserve is broken; 2 the input is wrong; 3 done, but in one of the runs nothing
@@ -47,9 +55,13 @@ def run(
     """
     from simserve.cli.progress import shown_progress
     from simserve.cli.verdict import warnings_of
+    from simserve.cli.window import parse_window
     from simserve.metrics.folder import check_target
     from simserve.scenario import build_all, load_scenario
 
+    if window is not None and not timeline:
+        raise ScenarioError("--window says what --timeline records: give --timeline too")
+    span = parse_window(window or ":") if timeline else None
     loaded = load_scenario(file, overrides)
     folder = out or Path("reports") / slug(loaded.scenario.name)
     check_target(folder, force)
@@ -59,8 +71,8 @@ def run(
             _require_slo(one.scenario, file)
     with shown_progress(quiet) as progress:
         deployments = build_all(loaded)
-        page, summaries = _simulate_all(deployments, folder, force, _command(file, overrides), progress)
-    _print_results(deployments, summaries, page, as_json, quiet)
+        page, summaries = _simulate_all(deployments, folder, force, _command(file, overrides), progress, span)
+    _print_results(deployments, summaries, page, as_json, quiet, timeline)
     problems = []
     for name, summary in summaries.items():
         prefix = f"{name}: " if len(summaries) > 1 else ""
@@ -75,9 +87,15 @@ def run(
 
 
 def _simulate_all(
-    deployments: dict[str, Deployment], folder: Path, force: bool, command: str, progress: ProgressLine | None
+    deployments: dict[str, Deployment],
+    folder: Path,
+    force: bool,
+    command: str,
+    progress: ProgressLine | None,
+    window: tuple[int, int] | None,
 ) -> tuple[Path, dict[str, Summary]]:
     """Simulate all deployments, the base first, and write the result folder, whole or not at all."""
+    from simserve.engine.step_log import StepLog, Window
     from simserve.metrics.comparison import write_comparison
     from simserve.metrics.folder import VARIANTS, staged
     from simserve.metrics.store import write_run
@@ -91,11 +109,13 @@ def _simulate_all(
             into.mkdir(parents=True, exist_ok=True)
             if progress:
                 progress.begin(name if variants else "")
-            result = deployment.simulate(progress)
+            log = StepLog(Window(*window)) if window else None
+            result = deployment.simulate(progress, log)
             summaries[name] = deployment.summarize(result)
             others = {one: deployments[one] for one in variants} if name == base else None
             scenario_yaml, manifest = deployment.resolved_yaml(others), deployment.manifest(command)
-            write_run(into, result, summaries[name], scenario_yaml, manifest, deployment.slo)
+            steps = log.result() if log else None
+            write_run(into, result, summaries[name], scenario_yaml, manifest, deployment.slo, steps)
         if variants:
             write_comparison(staging, base, variants)
         write_report(staging)
@@ -129,7 +149,12 @@ def _require_slo(scenario: Scenario, file: str) -> None:
 
 
 def _print_results(
-    deployments: dict[str, Deployment], summaries: dict[str, Summary], page: Path, as_json: bool, quiet: bool
+    deployments: dict[str, Deployment],
+    summaries: dict[str, Summary],
+    page: Path,
+    as_json: bool,
+    quiet: bool,
+    timeline: bool,
 ) -> None:
     from rich.console import Console
 
@@ -155,3 +180,7 @@ def _print_results(
 
         console.print(published_table(page.parent))
     console.print(f"Report: {page}", soft_wrap=True)
+    if timeline:
+        console.print(
+            f"Timeline: {page.parent / 'timeline.json.gz'} (open it in ui.perfetto.dev)", soft_wrap=True
+        )

@@ -13,6 +13,7 @@ from simserve.engine.recorder import Recorder
 from simserve.engine.replica import Replica
 from simserve.engine.source import Source
 from simserve.engine.spec import ReplicaSpec
+from simserve.engine.step_log import StepLog
 from simserve.engine.split import SplitCluster
 from simserve.engine.split_spec import SplitSpec
 from simserve.errors import InvariantError
@@ -33,6 +34,7 @@ def simulate(
     fast_forward: bool = True,
     progress: Progress | None = None,
     split: SplitSpec | None = None,
+    step_log: StepLog | None = None,
 ) -> Result:
     """Replay `trace` on `replicas` behind `router`.
 
@@ -50,6 +52,8 @@ def simulate(
         cluster = Cluster(env, trace, replicas, router, recorder, fast_forward, progress)
     else:
         cluster = SplitCluster(env, trace, replicas, recorder, fast_forward, progress, split)
+    if step_log is not None:
+        step_log.watch(cluster.replicas)
     Source(env, trace, cluster, closed_loop, give_up_ns)
     env.run()
     for replica in cluster.replicas:
@@ -63,9 +67,9 @@ def simulate(
     provenance_ns: dict[str, float] = {}
     for table in cluster.tables.values():
         table.collect(recorder.gaps, provenance_ns)
+    gaps, steady_gaps = recorder.gaps.results()
     columns = recorder.columns([spec.client_ns for spec in replicas])
     split_result = cluster.result(columns) if isinstance(cluster, SplitCluster) else None
-    gaps, steady_gaps = recorder.gaps.results()
     return Result(
         **columns,  # pyright: ignore[reportArgumentType]
         prompt_tokens=trace.prompt_tokens,

@@ -25,7 +25,9 @@ REQUIRED = (
 )
 COMPARISON = "compare.json"
 VARIANTS = "variants"
-OURS = frozenset({*REQUIRED, "report.html", COMPARISON, VARIANTS})
+STEPS = "steps.parquet"
+TIMELINE = "timeline.json.gz"
+OURS = frozenset({*REQUIRED, "report.html", COMPARISON, VARIANTS, STEPS, TIMELINE})
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The files in which a run is kept: the same bytes for the same run.
 
-requests.parquet timeline.parquet gaps.parquet summary.json scenario.resolved.yaml manifest.json
+requests.parquet timeline.parquet gaps.parquet summary.json scenario.resolved.yaml manifest.json; on request
+steps.parquet, with every engine step.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simserve.core import Result
+from simserve.core.steps import Steps
 from simserve.errors import ScenarioError
-from simserve.metrics.folder import REQUIRED, staged
+from simserve.metrics.folder import REQUIRED, STEPS, staged
 from simserve.metrics.slo import Slo
 from simserve.metrics.summary import Summary
-from simserve.metrics.tables import gap_table, request_table, timeline_table
+from simserve.metrics.tables import gap_table, request_table, step_table, timeline_table
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,16 @@ class StoredRun:
     def gaps(self) -> pa.Table:
         """Histogram of inter-token latencies."""
         return self._table("gaps")
+
+    @property
+    def has_steps(self) -> bool:
+        """True if the run was recorded with its steps."""
+        return (self.folder / STEPS).is_file()
+
+    @cached_property
+    def steps(self) -> pa.Table:
+        """One row per engine step, if they were recorded."""
+        return self._table("steps")
 
     @property
     def measured(self) -> dict[str, Any] | None:
@@ -85,8 +97,11 @@ def write_run(
     scenario_yaml: str,
     manifest: Mapping[str, Any],
     slo: Slo | None = None,
+    steps: Steps | None = None,
 ) -> None:
     """Write the files of a run into an existing `folder`: see `write_results`."""
+    if steps is not None:
+        _write_table(step_table(steps), folder / STEPS)
     _write_table(request_table(result, slo), folder / "requests.parquet")
     _write_table(timeline_table(result.replicas), folder / "timeline.parquet")
     _write_table(gap_table(result.gaps, result.steady_gaps), folder / "gaps.parquet")

@@ -7,6 +7,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from simserve.core import ReplicaResult, Result, Status, TokenGaps
+from simserve.core.steps import Steps
 from simserve.metrics.columns import derive
 from simserve.metrics.slo import Slo, good
 from simserve.metrics.stages import stage_columns
@@ -24,6 +25,20 @@ _SPLIT_STAMPS = (
 )
 _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms", "queueing_ms")
 _LINES = ("running", "waiting", "kv_used_blocks", "prefill_tokens", "decode_tokens", "steps")
+_STEP_COLUMNS = (
+    "start_ns",
+    "end_ns",
+    "steps",
+    "sequences",
+    "context",
+    "chunks",
+    "prompt_tokens",
+    "admitted",
+    "preempted",
+    "running",
+    "waiting",
+    "kv_used_blocks",
+)
 _STATUS = [status.name.lower() for status in Status]
 
 
@@ -73,6 +88,14 @@ def timeline_table(replicas: tuple[ReplicaResult, ...]) -> pa.Table:
     for name in _LINES:
         table[name] = pa.array(_joined([getattr(r.timeline, name) for r in replicas], np.float64))
     return pa.table(table)
+
+
+def step_table(steps: Steps) -> pa.Table:
+    """Return one row per recorded step; the metadata say when recording ended, if it ended early."""
+    table = {"replica": _words(steps.replica, list(steps.replicas))}
+    table |= {name: pa.array(getattr(steps, name)) for name in _STEP_COLUMNS}
+    metadata = None if steps.cut_ns is None else {"cut_ns": str(steps.cut_ns)}
+    return pa.table(table).replace_schema_metadata(metadata)
 
 
 def gap_table(whole: TokenGaps, steady: TokenGaps) -> pa.Table:

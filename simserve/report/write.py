@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 
 from simserve.metrics.comparison import StoredComparison, read_comparison
+from simserve.metrics.folder import TIMELINE, VARIANTS
 from simserve.metrics.store import read_results
 from simserve.report.compare_page import comparison_page
 from simserve.report.page import render
+from simserve.report.perfetto import write_timeline
 from simserve.report.run_page import run_charts, run_context
 
 
@@ -22,6 +24,10 @@ def write_report(folder: Path) -> Path:
     target, staging = folder / "report.html", folder / "report.html.partial"
     staging.write_bytes(_page(folder).encode())
     os.replace(staging, target)
+    for place in (folder, *sorted(folder.glob(f"{VARIANTS}/*/"))):
+        run = read_results(place)
+        if run.has_steps:
+            write_timeline(run, place / TIMELINE)
     return target
 
 

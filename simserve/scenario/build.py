@@ -9,6 +9,7 @@ from typing import Any
 
 from simserve.core import Result, Trace
 from simserve.engine import Progress, ReplicaSpec, simulate
+from simserve.engine.step_log import StepLog
 from simserve.latency.profiles import ProfileStore
 from simserve.metrics import Slo, Summary, summarize
 from simserve.model import ModelSpec, load_model
@@ -34,8 +35,8 @@ class Deployment:
     pools: tuple[BuiltPool, ...]
     profiles: ProfileStore
 
-    def simulate(self, progress: Progress | None = None) -> Result:
-        """Run the scenario once, with fresh policies and a fresh router."""
+    def simulate(self, progress: Progress | None = None, step_log: StepLog | None = None) -> Result:
+        """Run the scenario once, with fresh policies and a fresh router; `step_log` records its steps."""
         scenario = self.loaded.scenario
         for pool in self.pools:
             pool.latency.forget()  # what an earlier run of this deployment booked
@@ -49,6 +50,7 @@ class Deployment:
             fast_forward=scenario.fast_forward,
             give_up_ns=give_up_ns(self.loaded),
             progress=progress,
+            step_log=step_log,
             split=build_split(self.loaded, self.pools, self.trace) if is_split(self.loaded) else None,
         )
 
