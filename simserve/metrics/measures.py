@@ -95,7 +95,8 @@ def value_at(figures: dict[str, Any], key: str) -> float | None:
 
 
 def _kv_tokens(pool: dict[str, Any]) -> int:
-    return (pool.get("kv_blocks") or 0) * (pool.get("block_size") or 0) * (pool.get("replicas") or 0)
+    tokens = pool.get("kv_tokens") or (pool.get("kv_blocks") or 0) * (pool.get("block_size") or 0)
+    return tokens * (pool.get("replicas") or 0)
 
 
 def _common(pools: list[dict[str, Any]], name: str) -> float | None:

@@ -73,6 +73,12 @@ class MemoryLedger:
             return self.kv_blocks * self.block_size
         return self.kv_groups.longest(self.kv_blocks, self.block_size, self.longest_position)
 
+    def capacity_tokens(self, longest: int) -> int:
+        """Return the tokens that the usable blocks hold together, in sequences of `longest` tokens."""
+        if self.kv_groups is None:
+            return self.kv_blocks * self.block_size
+        return self.kv_blocks * longest // self.kv_groups.sequence_blocks(longest, self.block_size)
+
     def line(self, name: str) -> MemoryLine:
         """Return the line of that name."""
         return next(line for line in self.lines if line.name == name)

@@ -7,7 +7,7 @@ from typing import Any
 _TOP = ("simserve_version", "command", "seed", "scenario_name", "trace", "model", "router", "fast_forward")
 _TRACE = ("name", "format", "sha256", "requests")
 _POOL = ("name", "gpu", "gpu_name", "replicas", "tp", "pp", "engine")
-_LIMITS = ("kv_blocks", "block_size", "max_model_len", "limit_reason")
+_LIMITS = ("kv_blocks", "kv_groups", "block_size", "max_model_len", "limit_reason")
 
 
 def complete(manifest: dict[str, Any]) -> dict[str, Any]:

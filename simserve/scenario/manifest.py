@@ -108,6 +108,8 @@ def _pool(pool: BuiltPool) -> dict[str, Any]:
         "gpu_memory_utilization": pool.engine.gpu_memory_utilization,
         "ledger": [{"name": row.name, "bytes": row.bytes, "basis": row.basis} for row in pool.ledger.lines],
         "kv_blocks": pool.kv_blocks,
+        "kv_tokens": pool.ledger.capacity_tokens(pool.limit.tokens),
+        "kv_groups": pool.ledger.kv_groups.words if pool.ledger.kv_groups else None,
         "kv_bytes_per_token": pool.kv_bytes_per_token,
         "kv_bytes_per_token_per_gpu": pool.kv_bytes_per_token_per_gpu,
         "decode_flop_per_kv_byte": pool.decode_flop_per_kv_byte,

@@ -101,3 +101,11 @@ def test_longer_sequences_fit_where_windows_give_back() -> None:
     by_hand = (found.kv_blocks - (-(-(127 + 8192) // 16) + 1)) * 16
     assert groups.longest(found.kv_blocks, 16, 1 << 30) == by_hand
     assert found.kv_tokens == min(by_hand, 131_072)
+
+
+def test_capacity_counts_what_long_sequences_take() -> None:
+    """At 131,072 tokens a sequence takes 8,192 blocks of the full group and 521 of the window's."""
+    groups = kv_groups(load_model("gpt-oss-120b"), 8192)
+    found = ledger(groups)
+    assert found.capacity_tokens(131_072) == found.kv_blocks * 131_072 // (8192 + 521)
+    assert ledger(None).capacity_tokens(131_072) == ledger(None).kv_blocks * 16
