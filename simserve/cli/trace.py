@@ -39,7 +39,9 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist
 
 @app.command()
 def show(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="Trace file, gzip or not.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="Trace file, gzip or not; or a result of a load generator.")
+    ],
     format: Format = "auto",
     option: Options = None,
     html: Annotated[Path | None, typer.Option(help="Also write a page with pictures to this file.")] = None,
@@ -56,14 +58,15 @@ def show(
     simserve trace show traces/long_context.jsonl.gz --cache  |
     simserve trace show lengths.csv -o "arrivals={kind: poisson, rate_per_s: 2}"
     """
+    from simserve.cli.trace_source import any_trace
     from simserve.cli.trace_text import print_cache, print_json, print_stats
-    from simserve.workload import load_trace, stats
+    from simserve.workload import stats
     from simserve.workload.cache_curve import prefix_reuse
 
     _refuse_existing(html, force)
     if cache_block is not None and not cache:
         raise TraceError("--cache-block is for --cache: add it")
-    loaded = load_trace(path, format, **_options(option))
+    loaded = any_trace(path, format, _options(option))
     figures = stats(loaded)
     reuse = prefix_reuse(loaded, cache_block) if cache else None
     curve = reuse.curve(reuse.round_capacities()) if reuse else None
@@ -107,10 +110,13 @@ def convert(
     Examples:  simserve trace convert traces/chat.csv.gz chat.parquet  |
     simserve trace convert bench.json chat.csv.gz
     """
-    from simserve.cli.trace_source import any_trace
+    from simserve.cli.trace_source import any_trace, measured_notes
 
     _refuse_existing(target, force)
-    _write(any_trace(source, from_format, _options(option)), target, to_format, lossy, force)
+    found = any_trace(source, from_format, _options(option))
+    for note in measured_notes(found):
+        typer.echo(f"{found.origin.name}: {note}", err=True)
+    _write(found, target, to_format, lossy, force)
 
 
 @app.command()

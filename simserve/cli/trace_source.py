@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,14 @@ def any_trace(name: str, format: str, options: dict[str, Any]) -> Trace:
     if format in IMPORTERS or (format == "auto" and _is_measured(name)):
         return _measured(name, format, options)
     return load_trace(Path(name), format, **options)
+
+
+def measured_notes(trace: Trace) -> tuple[str, ...]:
+    """Return what was assumed and changed on the way from measurements to a trace; else nothing."""
+    from simserve.validate.importers.base import IMPORTERS
+
+    origin = trace.origin
+    return (*origin.assumptions, *origin.changes) if origin.format in IMPORTERS.names() else ()
 
 
 def _is_measured(name: str) -> bool:
@@ -53,7 +60,4 @@ def _measured(name: str, format: str, options: dict[str, Any]) -> Trace:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise TraceError(f"{name}: option {place} of format {test.format}: {first['msg']}") from error
-    trace = trace_of(test, JsonFile(file_of(name)[0]).trace_file, checked)
-    for note in (*trace.origin.assumptions, *trace.origin.changes):
-        print(f"{test.source}: {note}", file=sys.stderr)
-    return trace
+    return trace_of(test, JsonFile(file_of(name)[0]).trace_file, checked)
