@@ -60,6 +60,7 @@ class RankMaximum:
         self._samples = samples
         self._picks = float(shares[0].sum())
         self._points: dict[int, Float64] = {}
+        self._ratios: dict[tuple[int, str], float] = {}
 
     @property
     def layers(self) -> int:
@@ -89,13 +90,16 @@ class RankMaximum:
         gammas = self.busiest(tokens, samples, seed)
         return cost_us(np.maximum(gammas * tokens, 1.0).ravel()).reshape(gammas.shape).sum(axis=1)
 
-    def mean_us(self, tokens: int, cost_us: CostUs) -> float:
-        """Return the mean cost of a step of `tokens` tokens, interpolated between sampled points."""
+    def mean_us(self, tokens: int, cost_us: CostUs, kernels: str = "") -> float:
+        """Return the mean cost of a step of `tokens` tokens, interpolated between sampled points.
+
+        `kernels` names the cost function: what was sampled is kept under it.
+        """
         low, high, weight = _bracket(tokens)
         even = cost_us(np.array([float(tokens)]))[0] * self.layers
-        ratio = self._ratio(low, cost_us)
+        ratio = self._ratio(low, cost_us, kernels)
         if weight:
-            ratio += weight * (self._ratio(high, cost_us) - ratio)
+            ratio += weight * (self._ratio(high, cost_us, kernels) - ratio)
         return float(even * ratio)
 
     def gamma(self, tokens: int) -> Float64:
@@ -109,10 +113,13 @@ class RankMaximum:
             found = self._points[point] = self.busiest(point, self._samples)
         return found
 
-    def _ratio(self, point: int, cost_us: CostUs) -> float:
-        gammas = self._gammas(point)
-        costs = cost_us(np.maximum(gammas * point, 1.0).ravel())
-        return float(costs.mean() / cost_us(np.array([float(point)]))[0])
+    def _ratio(self, point: int, cost_us: CostUs, kernels: str) -> float:
+        """Return the mean cost of the slowest rank over that of even ranks."""
+        key = (point, kernels)
+        if key not in self._ratios:
+            costs = cost_us(np.maximum(self._gammas(point) * point, 1.0).ravel())
+            self._ratios[key] = float(costs.mean() / cost_us(np.array([float(point)]))[0])
+        return self._ratios[key]
 
 
 def _bracket(tokens: int) -> tuple[int, int, float]:

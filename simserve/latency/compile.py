@@ -12,7 +12,7 @@ from simserve.latency.blocks.gqa import add_gqa
 from simserve.latency.blocks.linear import add_linear
 from simserve.latency.blocks.mla import add_mla
 from simserve.latency.blocks.moe import add_moe
-from simserve.latency.blocks.plan import Plan, Setting
+from simserve.latency.blocks.plan import All2All, GroupLayers, Plan, Setting
 from simserve.latency.kernels import Machine
 from simserve.latency.kernels.collective import hop_us
 from simserve.latency.kernels.experts import ExpertLoad
@@ -49,26 +49,14 @@ def compile_step_latency(
     carry the same. With analytic="refuse", a combination without a measured table raises `ProfileError`;
     with "allow" it is costed by roofline, tagged so, and named in `TableLatency.estimated`.
     """
-    _check_dtypes(weights_dtype=weights_dtype, kv_dtype=kv_dtype, experts_dtype=experts_dtype)
-    experts_dtype = experts_dtype or weights_dtype
-    if weights_dtype == "mxfp4":
-        weights_dtype = "bf16"
-    store = profiles or shipped_profiles()
-    machine = Machine(gpu.name, peaks_of(gpu), store, analytic == "allow", gpu.sm_arch, gpu.gpus_per_node)
-    setting = Setting(
-        machine,
-        spec.hidden_size,
-        parallelism,
-        weights_dtype,
-        kv_dtype,
-        experts_dtype,
-        expert_load,
-        gpu.gpus_per_node,
+    setting = setting_of(
+        spec, gpu, parallelism, weights_dtype, kv_dtype, experts_dtype, expert_load, profiles, analytic
     )
+    machine = setting.machine
     handed_over = 2 * spec.hidden_size * BYTES[setting.activation_dtype]
     start_us = hop_us(machine, 0)
     per_token_us = hop_us(machine, handed_over) - start_us
-    plans = _distinct_plans(spec, setting)
+    plans = distinct_plans(spec, setting)
     hop = (start_us, per_token_us)
     estimated = tuple(machine.estimated)
     latencies = [TableLatency(plan, overhead, parallelism.pp, hop, estimated) for plan in plans]
@@ -78,6 +66,42 @@ def compile_step_latency(
     return slowest
 
 
+def setting_of(
+    spec: ModelSpec,
+    gpu: GpuSpec,
+    parallelism: Parallelism,
+    weights_dtype: str,
+    kv_dtype: str,
+    experts_dtype: str | None,
+    expert_load: ExpertLoad,
+    profiles: ProfileStore | None,
+    analytic: Literal["allow", "refuse"],
+    *,
+    lockstep: bool = False,
+    all2all: All2All = "deepep",
+    redundant_experts: int = 0,
+) -> Setting:
+    """Return what every block needs to know (arguments as in `compile_step_latency`)."""
+    _check_dtypes(weights_dtype=weights_dtype, kv_dtype=kv_dtype, experts_dtype=experts_dtype)
+    experts_dtype = experts_dtype or weights_dtype
+    if weights_dtype == "mxfp4":
+        weights_dtype = "bf16"
+    store = profiles or shipped_profiles()
+    return Setting(
+        Machine(gpu.name, peaks_of(gpu), store, analytic == "allow", gpu.sm_arch, gpu.gpus_per_node),
+        spec.hidden_size,
+        parallelism,
+        weights_dtype,
+        kv_dtype,
+        experts_dtype,
+        expert_load,
+        gpu.gpus_per_node,
+        lockstep,
+        all2all,
+        redundant_experts,
+    )
+
+
 def _check_dtypes(**dtypes: str | None) -> None:
     for name, dtype in dtypes.items():
         if dtype is not None and dtype not in BYTES:
@@ -85,7 +109,7 @@ def _check_dtypes(**dtypes: str | None) -> None:
             raise ScenarioError(f"{name}: unknown dtype {dtype!r}{hint}; known: {', '.join(BYTES)}")
 
 
-def _distinct_plans(spec: ModelSpec, setting: Setting) -> list[Plan]:
+def distinct_plans(spec: ModelSpec, setting: Setting) -> list[Plan]:
     """Return the plan of each pipeline stage, equal ones once."""
     stages = stage_layers(spec.layers, setting.parallel.pp)
     plans, seen = [], []
@@ -106,10 +130,25 @@ def _distinct_plans(spec: ModelSpec, setting: Setting) -> list[Plan]:
 
 
 def _add_group(plan: Plan, group: LayerGroup, setting: Setting) -> None:
+    known = len(plan.groups)
     for attention in group.attentions:
         _add_attention(plan, attention, setting, group.count)
     for ffn in group.ffns:
         _add_ffn(plan, ffn, setting, group.count)
+    if len(plan.groups) > known and len(group.attentions) > 1:
+        plan.groups[-1] = _shortcut(plan.groups[-1], group, setting)
+
+
+def _shortcut(layers: GroupLayers, group: LayerGroup, setting: Setting) -> GroupLayers:
+    """Return the MoE layers with what a shortcut lets them run beside: all but the first attention."""
+    rest = Plan()
+    for attention in group.attentions[1:]:
+        _add_attention(rest, attention, setting, group.count)
+    for ffn in group.ffns:
+        if isinstance(ffn, DenseFfn):
+            add_dense(rest, ffn, setting, group.count)
+    attentions = group.count * (len(group.attentions) - 1)
+    return layers._replace(beside=rest.per_token, beside_attentions=attentions)
 
 
 def _add_attention(plan: Plan, attention: Attention, setting: Setting, times: int) -> None:

@@ -187,6 +187,19 @@ class TableLatency:
         finally:
             self._booked_ns, self._token_visits, self._sequence_visits = booked
 
+    def attention_page_ns(self, sequences: int, page: int) -> Int64:
+        """Return attention alone of the steps of `decode_page`, int64[PAGE]."""
+        key = (sequences, page)
+        return np.frombuffer((self._pages.get(key) or self._price_page(key)).attention_ns, np.int64)
+
+    def tokens_ns(self, count: int) -> int:
+        """Return the kernels that depend on the tokens of a step only."""
+        return self._tokens.at(count)
+
+    def sequences_ns(self, count: int) -> int:
+        """Return the kernels that depend on the sequences that get a token only."""
+        return self._sequences.at(count)
+
     # -- how ----------------------------------------------------------------------------------------------
 
     def _decode_steps(self, sequences: int, page: int) -> Int64:

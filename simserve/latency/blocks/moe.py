@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from simserve.errors import ScenarioError
 from simserve.latency.blocks.dense import mlp_ops
-from simserve.latency.blocks.plan import Plan, Setting
+from simserve.latency.blocks.moe_group import EpGroup, GatheredGroup
+from simserve.latency.blocks.plan import GroupLayers, Plan, Setting
 from simserve.latency.costs import Cost, LinearOp
 from simserve.latency.grid import Float64
 from simserve.latency.kernels.collective import all_reduce, collective
@@ -31,29 +32,51 @@ def add_moe(plan: Plan, ffn: MoeFfn, setting: Setting, times: int) -> None:
         gemm(machine, "router gate", setting.activation_dtype, slots, hidden),
         elementwise(machine, "router top-k", 4 * slots + 8 * ffn.num_experts_per_tok),
     ]
+    shared: list[LinearOp] = []
     if ffn.shared_intermediate_size:
-        ops += mlp_ops(setting, "shared expert", ffn.shared_intermediate_size, setting.parallel.tp)
-    ops += _routed(ffn, setting)
-    plan.add(ops, times)
+        shared = mlp_ops(setting, "shared expert", ffn.shared_intermediate_size, setting.parallel.tp)
+    if not setting.lockstep or setting.parallel.dp * setting.parallel.ep == 1:
+        plan.add(ops + shared + _routed(ffn, setting), times)
+        return
+    if setting.parallel.ep > 1 and setting.parallel.dp > 1:
+        plan.add(ops, times)
+        kernels = EpGroup(setting, ffn, _experts(ffn, setting))
+    else:
+        plan.add(ops + shared, times)
+        shared = []
+        kernels = GatheredGroup(setting, _experts(ffn, setting))
+    plan.groups.append(GroupLayers(kernels, shared, [], 0.0, times))
 
 
-def _routed(ffn: MoeFfn, setting: Setting) -> list[LinearOp]:
-    parallel, machine = setting.parallel, setting.machine
+def _experts(ffn: MoeFfn, setting: Setting) -> Experts:
+    """Return the routed experts as the kernels see them; a redundant copy is one expert more."""
+    parallel = setting.parallel
     group = parallel.tp * parallel.dp
     if group % parallel.ep:
         raise ScenarioError(f"ep: {parallel.ep} does not divide tp * dp = {group}")
-    if parallel.ep > ffn.n_routed_experts:
-        raise ScenarioError(f"ep: {parallel.ep} is more than the {ffn.n_routed_experts} routed experts")
-    picks = ffn.num_experts_per_tok * ffn.n_routed_experts / (ffn.n_routed_experts + ffn.zero_experts)
-    experts = Experts(
+    slots = ffn.n_routed_experts + setting.redundant_experts
+    if parallel.ep > slots:
+        raise ScenarioError(f"ep: {parallel.ep} is more than the {slots} routed experts")
+    return Experts(
         setting.hidden,
         ffn.moe_intermediate_size,
-        ffn.n_routed_experts,
-        picks,
+        slots,
+        real_picks(ffn),
         group // parallel.ep,
         parallel.ep,
         setting.experts_dtype,
     )
+
+
+def real_picks(ffn: MoeFfn) -> float:
+    """Return the picks of a token that compute something: zero experts take their share."""
+    return ffn.num_experts_per_tok * ffn.n_routed_experts / (ffn.n_routed_experts + ffn.zero_experts)
+
+
+def _routed(ffn: MoeFfn, setting: Setting) -> list[LinearOp]:
+    parallel, machine = setting.parallel, setting.machine
+    experts = _experts(ffn, setting)
+    group = parallel.tp * parallel.dp
     row = setting.hidden * BYTES[setting.activation_dtype]
     if parallel.dp == 1:
         ops = [_experts_op(RoutedExperts(machine, experts, setting.expert_load), 1)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from simserve.latency.costs import Cost, LinearOp
 from simserve.latency.grid import Float64
@@ -41,6 +41,45 @@ class PrefillKernel(Protocol):
         ...
 
 
+All2All = Literal["deepep", "deepep_low_latency", "deepep_normal", "nccl", "analytic"]
+"""How tokens get to the GPUs of their experts and back. deepep: low-latency kernels for small steps."""
+
+
+class GroupKernels(Protocol):
+    """The kernels of one MoE layer whose time more than one rank decides."""
+
+    def wire(self, tokens: Float64, group_tokens: Float64) -> tuple[Cost, Cost]:
+        """Return the cost of getting `tokens` of the fullest rank to their experts, and back.
+
+        `group_tokens` are those of all ranks (float64[n] both).
+        """
+        ...
+
+    def experts(self, tokens: Float64, group_tokens: Float64) -> Cost:
+        """Return the cost of the routed experts on a rank that gets its even part of `group_tokens`.
+
+        `tokens` of the fullest rank decide which kernels run.
+        """
+        ...
+
+    def share_of_sms(self, tokens: int) -> float:
+        """Return the share of a GPU's multiprocessors that dispatch and combine keep from other kernels."""
+        ...
+
+
+class GroupLayers(NamedTuple):
+    """`times` MoE layers at which the ranks of a group meet."""
+
+    kernels: GroupKernels
+    shared: list[LinearOp]
+    """The shared expert, where it can run beside dispatch."""
+    beside: list[LinearOp]
+    """Kernels by tokens that the MoE branch may run beside (ScMoE)."""
+    beside_attentions: float
+    """Attention layers (of all attention of the model) that it may run beside."""
+    times: int
+
+
 class AttentionLayers(NamedTuple):
     """`times` layers with the same attention kernels."""
 
@@ -62,11 +101,15 @@ class Setting:
     experts_dtype: str
     expert_load: ExpertLoad
     gpus_per_node: int
+    lockstep: bool = False
+    """True: what depends on several ranks is kept apart, in `Plan.groups`."""
+    all2all: All2All = "deepep"
+    redundant_experts: int = 0
 
     @property
     def activation_dtype(self) -> str:
         """The dtype in which hidden states travel."""
-        return "fp16" if self.weights_dtype == "fp16" else "bf16"
+        return self.weights_dtype if self.weights_dtype in ("fp16", "fp32") else "bf16"
 
 
 @dataclass
@@ -77,6 +120,7 @@ class Plan:
     per_sequence: list[LinearOp] = field(default_factory=list)
     attention: list[AttentionLayers] = field(default_factory=list)
     layers: int = 0
+    groups: list[GroupLayers] = field(default_factory=list)
 
     def add(self, ops: list[LinearOp], times: int) -> None:
         """Add per-token kernels that `times` layers run."""

@@ -1,0 +1,57 @@
+"""From (model, GPU, parallelism, dtypes, engine) to the step times of ranks that step together."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from simserve.errors import ScenarioError
+from simserve.hardware import GpuSpec
+from simserve.latency.blocks.plan import All2All
+from simserve.latency.compile import distinct_plans, setting_of
+from simserve.latency.kernels.experts import ExpertLoad
+from simserve.latency.lockstep import LockstepLatency
+from simserve.latency.overhead import IDEAL, VLLM, EngineOverhead
+from simserve.latency.overlap import NO_OVERRIDES, OverlapSpec
+from simserve.latency.profiles import ProfileStore
+from simserve.latency.table_latency import TableLatency
+from simserve.model.parallel import Parallelism
+from simserve.model.spec import ModelSpec
+
+
+def compile_lockstep_latency(
+    spec: ModelSpec,
+    gpu: GpuSpec,
+    parallelism: Parallelism,
+    *,
+    weights_dtype: str = "bf16",
+    kv_dtype: str = "bf16",
+    experts_dtype: str | None = None,
+    expert_load: ExpertLoad = "uniform",
+    all2all: All2All = "deepep",
+    redundant_experts: int = 0,
+    overlap: OverlapSpec = NO_OVERRIDES,
+    overhead: EngineOverhead = VLLM,
+    profiles: ProfileStore | None = None,
+    analytic: Literal["allow", "refuse"] = "allow",
+) -> LockstepLatency:
+    """Compile the step times of one group of `dp` ranks (arguments as in `compile_step_latency`)."""
+    if parallelism.pp > 1:
+        raise ScenarioError(f"pp = {parallelism.pp}, allowed is 1 for ranks that step together")
+    setting = setting_of(
+        spec,
+        gpu,
+        parallelism,
+        weights_dtype,
+        kv_dtype,
+        experts_dtype,
+        expert_load,
+        profiles,
+        analytic,
+        lockstep=True,
+        all2all=all2all,
+        redundant_experts=redundant_experts,
+    )
+    (plan,) = distinct_plans(spec, setting)
+    rank = TableLatency(plan, IDEAL)
+    estimated = tuple(setting.machine.estimated)
+    return LockstepLatency(rank, overhead, parallelism.dp, overlap, estimated=estimated)

@@ -1,0 +1,327 @@
+"""Steps of ranks that meet at every MoE layer: the slowest rank, the exchange, the busiest expert rank.
+
+A step is sum over layers of [slowest rank + dispatch + busiest experts + combine] (SGLang and vLLM with
+DP-attention). Layers are taken to be alike, so the slowest rank of a step is slowest in each of its layers.
+With CUDA graphs all ranks run at the padded size of the fullest one, idle ranks too (dummy batches); so an
+idle rank is never the slowest, and costs nothing but the graph of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.core import Chunk
+from simserve.experts.maxima import RankMaximum
+from simserve.latency.base import PAGE, PROVENANCE
+from simserve.latency.blocks.plan import GroupLayers
+from simserve.latency.counted import CountedTimes
+from simserve.latency.grid import Float64
+from simserve.latency.overhead import EngineOverhead
+from simserve.latency.overlap import OverlapSpec, Parts, beside, serial, two_batches
+from simserve.latency.table_latency import TableLatency
+
+Int64 = NDArray[np.int64]
+_FIRST_SEQUENCES = 64
+_FIRST_PAGES = 8
+
+
+class RankWork(NamedTuple):
+    """What one rank computes in a step."""
+
+    decodes: int
+    decode_context: int
+    chunks: Sequence[Chunk]
+
+
+class StepNote(NamedTuple):
+    """What a step was made of, for the books: ns by phase, and where they come from."""
+
+    phases_ns: tuple[int, int, int, int, int]
+    """Slowest rank, shared expert, dispatch, experts, combine: of one step, before any overlap."""
+    provenance: tuple[float, ...]
+    """Shares by `PROVENANCE`."""
+    group_tokens: int
+
+
+PHASES = ("slowest rank", "shared expert", "dispatch", "experts", "combine")
+
+
+class LockstepLatency:
+    """Step times of one group of `ranks`; equal groups share it. Built by `compile_lockstep_latency`."""
+
+    stages = 1
+
+    def __init__(
+        self,
+        rank: TableLatency,
+        overhead: EngineOverhead,
+        ranks: int,
+        overlap: OverlapSpec,
+        *,
+        estimated: tuple[str, ...] = (),
+    ) -> None:
+        """`rank` prices what a rank computes by itself, without overhead; its plan has the rest."""
+        self.rank = rank
+        self.overhead = overhead
+        self.ranks = ranks
+        self.overlap = overlap
+        self.estimated = estimated
+        self._groups: list[GroupLayers] = rank.plan.groups
+        self._moe_layers = sum(group.times for group in self._groups)
+        shared = [op._replace(times=op.times * g.times) for g in self._groups for op in g.shared]
+        besides = [op for g in self._groups for op in g.beside]
+        self._shared = CountedTimes(shared, 1024)
+        self._beside = CountedTimes(besides, 1024) if besides and overlap.scmoe == "auto" else None
+        attentions = sum(layers.times for layers in rank.plan.attention)
+        self._beside_share = sum(g.beside_attentions for g in self._groups) / max(1, attentions)
+        self._page_rows = np.full((_FIRST_SEQUENCES, _FIRST_PAGES), -1, np.int64)
+        self._pages = np.zeros((16, PAGE), np.int64)
+        self._page_count = 0
+        self._wires: dict[int, tuple[int, int, Float64]] = {}
+        self._experts: dict[tuple[int, bool], tuple[int, Float64]] = {}
+        self._experts_of: RankMaximum | None = None
+        self._graphs = overhead.capture_sizes[-1] if overhead.capture_sizes else 0
+        self._launch_ns = round(1000 * overhead.launch_layer_us * rank.plan.layers) if self._graphs else 0
+        self._step_cpu_ns = round(1000 * overhead.step_us)
+        self._sequence_cpu_ns = round(1000 * overhead.sequence_us)
+        self._chunk_cpu_ns = round(1000 * overhead.request_us)
+        self._gap_ns = round(1000 * overhead.gap_us)
+        self.forget()
+
+    # -- steps --------------------------------------------------------------------------------------------
+
+    def decode_run_ns(
+        self, sequences: Int64, contexts: Int64, maximum: RankMaximum | None
+    ) -> tuple[Int64, StepNote]:
+        """Return the durations of k steps that only decode, int64[k], and a note on the first.
+
+        `sequences`: int64[r], 1 or more, of the ranks that decode; `contexts`: int64[r, k], their mean
+        contexts in each step (new token included). `maximum` knows the busiest expert rank; None: all even.
+        """
+        most, total = int(sequences.max()), int(sequences.sum())
+        halved = self._halved(len(sequences), int(sequences.min()), self.overlap.min_decode_tokens)
+        shown = (sequences + 1) // 2 if halved else sequences
+        most_shown = int(shown.max())
+        attention = self._attention(shown, contexts)
+        local = attention + self._by_sequences(shown)[:, None]
+        graph = most_shown <= self._graphs
+        if graph:
+            run_tokens = self.overhead.padded(most_shown)
+            slowest = local.max(axis=0) + self.rank.tokens_ns(run_tokens)
+        else:
+            run_tokens = most_shown
+            slowest = (local + self._by_tokens(shown)[:, None]).max(axis=0)
+        parts = self._parts(slowest, most_shown, -(-total // 2) if halved else total, maximum)
+        kernels_ns = self._compose(parts, halved, attention.max(axis=0), run_tokens)
+        cpu_ns = self._step_cpu_ns + self._sequence_cpu_ns * most
+        first = int(local[:, 0].argmax())
+        return self._with_overhead(kernels_ns, cpu_ns, not graph), self._note(
+            parts, halved, total, most_shown, (int(shown[first]), int(contexts[first, 0]) // PAGE)
+        )
+
+    def mixed_step_ns(
+        self,
+        works: Sequence[RankWork],
+        sequences: Int64,
+        contexts: Int64,
+        maximum: RankMaximum | None,
+    ) -> tuple[int, StepNote]:
+        """Return the duration of a step in which some ranks compute prompt chunks, and a note on it.
+
+        `works` are those of the ranks with chunks; the others that decode have `sequences` (int64[r]) with
+        mean `contexts` (int64[r]).
+        """
+        counts = [work.decodes + sum([chunk.tokens for chunk in work.chunks]) for work in works]
+        most = max(max(counts), int(sequences.max(initial=0)))
+        fewest = min(min(counts), int(sequences.min(initial=most)))
+        total = sum(counts) + int(sequences.sum())
+        halved = self._halved(len(works) + len(sequences), fewest, self.overlap.min_prefill_tokens)
+        most_shown = -(-most // 2) if halved else most
+        graph = most_shown <= self._graphs
+        run_tokens = self.overhead.padded(most_shown) if graph else most_shown
+        padded_ns = self.rank.tokens_ns(run_tokens)
+        slowest = attention = cpu_ns = 0
+        for work, count in zip(works, counts, strict=True):
+            tokens_ns = self.rank.tokens_ns(count)
+            rest_ns = self.rank.step_ns(work.decodes, work.decode_context, work.chunks) - tokens_ns
+            if halved:
+                rest_ns, tokens_ns = -(-rest_ns // 2), self.rank.tokens_ns(-(-count // 2))
+            slowest = max(slowest, rest_ns + (padded_ns if graph else tokens_ns))
+            attention = max(attention, rest_ns)
+            shown = work.decodes + sum([chunk.last for chunk in work.chunks])
+            cpu_ns = max(cpu_ns, self._sequence_cpu_ns * shown + self._chunk_cpu_ns * len(work.chunks))
+        if len(sequences):
+            shown = (sequences + 1) // 2 if halved else sequences
+            rest = self._attention(shown, contexts[:, None])[:, 0] + self._by_sequences(shown)
+            local = rest + (padded_ns if graph else self._by_tokens(shown))
+            slowest, attention = max(slowest, int(local.max())), max(attention, int(rest.max()))
+            cpu_ns = max(cpu_ns, self._sequence_cpu_ns * int(sequences.max()))
+        one = np.array([slowest], np.int64)
+        parts = self._parts(one, most_shown, -(-total // 2) if halved else total, maximum)
+        kernels_ns = self._compose(parts, halved, np.array([attention], np.int64), run_tokens)
+        step_ns = self._with_overhead(kernels_ns, self._step_cpu_ns + cpu_ns, True)
+        return int(step_ns[0]), self._note(parts, halved, total, most_shown, None)
+
+    def _halved(self, working: int, fewest: int, least: int) -> bool:
+        """Return True if the step is split in two: every rank must have enough to do."""
+        return self.overlap.two_batch and working == self.ranks and fewest >= max(2, least)
+
+    def _compose(self, parts: Parts, halved: bool, attention_ns: Int64, run_tokens: int) -> Int64:
+        if halved:
+            return two_batches(parts)
+        if self._beside is not None:
+            own = np.rint(attention_ns * self._beside_share).astype(np.int64)
+            return beside(parts, own + self._beside.at(run_tokens))
+        return serial(parts)
+
+    def _with_overhead(self, kernels_ns: Int64, cpu_ns: int, launches: bool) -> Int64:
+        """Add launches outside graphs and the engine's own work, as `TableLatency` does."""
+        busy_ns = np.maximum(kernels_ns, self._launch_ns) if launches else kernels_ns
+        busy_ns = np.maximum(busy_ns, cpu_ns) if self.overhead.overlapped else busy_ns + cpu_ns
+        return np.maximum(1, busy_ns + self._gap_ns)
+
+    def _by_sequences(self, counts: Int64) -> Int64:
+        return np.array([self.rank.sequences_ns(n) for n in counts.tolist()], np.int64)
+
+    def _by_tokens(self, counts: Int64) -> Int64:
+        return np.array([self.rank.tokens_ns(n) for n in counts.tolist()], np.int64)
+
+    # -- parts --------------------------------------------------------------------------------------------
+
+    def _attention(self, sequences: Int64, contexts: Int64) -> Int64:
+        """Return attention times, int64[r, k], by look-up."""
+        pages = contexts // PAGE
+        self._need_pages(sequences, pages)
+        rows = self._page_rows[sequences[:, None], pages]
+        return self._pages[rows, contexts % PAGE]
+
+    def _need_pages(self, sequences: Int64, pages: Int64) -> None:
+        shape = self._page_rows.shape
+        most, last = int(sequences.max()), int(pages.max())
+        if most >= shape[0] or last >= shape[1]:
+            larger = np.full((max(shape[0], 2 * most), max(shape[1], 2 * last)), -1, np.int64)
+            larger[: shape[0], : shape[1]] = self._page_rows
+            self._page_rows = larger
+        low, high = pages.min(axis=1), pages.max(axis=1)
+        wanted = {
+            (n, page)
+            for n, a, b in zip(sequences.tolist(), low.tolist(), high.tolist(), strict=True)
+            for page in range(a, b + 1)
+        }
+        for n, page in sorted(wanted):
+            if self._page_rows[n, page] < 0:
+                if self._page_count == len(self._pages):
+                    self._pages = np.concatenate([self._pages, np.zeros_like(self._pages)])
+                self._pages[self._page_count] = self.attention_page_ns(n, page)
+                self._page_rows[n, page] = self._page_count
+                self._page_count += 1
+
+    def attention_page_ns(self, sequences: int, page: int) -> Int64:
+        """Return attention of a rank's decode steps, int64[PAGE]."""
+        return self.rank.attention_page_ns(sequences, page)
+
+    def _parts(self, slowest: Int64, most: int, total: int, maximum: RankMaximum | None) -> Parts:
+        if not self._groups:
+            return Parts(slowest, 0, 0, 0, 0, 0)
+        dispatch_ns, combine_ns, _ = self._wire(most, total)
+        experts_ns, _ = self._experts_ns(most, total, maximum)
+        shared_ns = self._shared.at(most)
+        if not self.overlap.shared_expert:
+            slowest, shared_ns = slowest + shared_ns, 0
+        sms = self._groups[0].kernels.share_of_sms(most)
+        return Parts(slowest, shared_ns, dispatch_ns, experts_ns, combine_ns, self._moe_layers, sms)
+
+    def _wire(self, most: int, total: int) -> tuple[int, int, Float64]:
+        """Return dispatch and combine of all layers in ns, and their ns by provenance, float64[4]."""
+        key = most
+        found = self._wires.get(key)
+        if found is None:
+            ends, parts = [0.0, 0.0], np.zeros(4)
+            for group in self._groups:
+                costs = group.kernels.wire(np.array([float(most)]), np.array([float(total)]))
+                for end, cost in enumerate(costs):
+                    ends[end] += float(cost.us[0]) * group.times
+                    parts[int(cost.tags[0])] += 1000 * float(cost.us[0]) * group.times
+            found = self._wires[key] = (round(1000 * ends[0]), round(1000 * ends[1]), parts)
+        return found
+
+    def _experts_ns(self, most: int, total: int, maximum: RankMaximum | None) -> tuple[int, Float64]:
+        """Return the busiest rank's experts in all layers, and the ns by provenance."""
+        if maximum is not self._experts_of:
+            self._experts_of = maximum
+            self._experts.clear()
+        key = self._experts_key(most, total)
+        found = self._experts.get(key)
+        if found is None:
+            us, parts = 0.0, np.zeros(4)
+            for group in self._groups:
+                cost = group.kernels.experts(np.array([float(most)]), np.array([float(total)]))
+                layer_us = float(cost.us[0])
+                if maximum is not None:
+                    layer_us = self._slowest_us(group, most, total, key[1], maximum)
+                us += layer_us * group.times
+                parts[int(cost.tags[0])] += 1000 * layer_us * group.times
+            found = self._experts[key] = (round(1000 * us), parts)
+        return found
+
+    def _slowest_us(
+        self, group: GroupLayers, most: int, total: int, low: bool, maximum: RankMaximum
+    ) -> float:
+        """Return the mean over layers of the busiest rank's time."""
+        fullest = np.array([float(most)])
+
+        def cost_us(tokens: Float64) -> Float64:
+            return group.kernels.experts(fullest, tokens).us
+
+        return maximum.mean_us(total, cost_us, f"{id(group.kernels)} {low}") / maximum.layers
+
+    # -- the books ----------------------------------------------------------------------------------------
+
+    def _note(
+        self, parts: Parts, halved: bool, total: int, most: int, page: tuple[int, int] | None
+    ) -> StepNote:
+        factor = 2 if halved else 1
+        local_ns = int(parts.local[0])
+        phases = tuple(factor * int(ns) for ns in (local_ns, *parts[1:5]))
+        found = self._page_parts.get(page)
+        if found is None:
+            found = self._page_parts[page] = self._local_shares(page)
+        by_tag = found * local_ns
+        if self._groups:
+            half_total = -(-total // 2) if halved else total
+            by_tag = by_tag + self._wire(most, half_total)[2]
+            by_tag = by_tag + self._experts[self._experts_key(most, half_total)][1]
+            by_tag[1] += parts.shared
+        shares = by_tag / max(1.0, float(by_tag.sum()))
+        return StepNote(phases, tuple(shares.tolist()), total)  # pyright: ignore[reportArgumentType]
+
+    def _experts_key(self, most: int, total: int) -> tuple[int, bool]:
+        """Return what the experts' time depends on: all tokens, and which kernels run."""
+        return total, self._groups[0].kernels.share_of_sms(most) == 0.0
+
+    def _local_shares(self, page: tuple[int, int] | None) -> Float64:
+        """Return where a rank's own time comes from, as shares, float64[4]."""
+        if page is None:
+            ns = self.rank.step_provenance()
+        else:
+            ns = self.rank.decode_provenance(page[0], page[1], np.ones(PAGE, np.int64))
+        shares = np.array([ns[name] for name in PROVENANCE])
+        return shares / max(1.0, shares.sum())
+
+    def book(self, note: StepNote, total_ns: int) -> None:
+        """Book that steps like the noted one took `total_ns` together."""
+        self._booked += np.array(note.provenance) * total_ns
+
+    def step_provenance(self) -> dict[str, float]:
+        """Return ns by `PROVENANCE` of all that was booked."""
+        return dict(zip(PROVENANCE, self._booked.tolist(), strict=True))
+
+    def forget(self) -> None:
+        """Drop what was booked so far."""
+        self._booked = np.zeros(4)
+        self._page_parts: dict[tuple[int, int] | None, Float64] = {}
+        self.rank.forget()
