@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from simserve.profiler.run import Outcome, Progress
+    from simserve.profiler.run import Outcome
 
 
 def run(

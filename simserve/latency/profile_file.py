@@ -48,6 +48,11 @@ class ProfileTable:
         """Names of all columns, constant ones included."""
         return [*self._columns, *self.about.get("constants", {})]
 
+    @property
+    def rotating(self) -> bool:
+        """True if every call had inputs of its own, so that no time is that of data found in a cache."""
+        return bool(self.about.get("rotating_inputs", False))
+
     def values(self, column: str) -> list[Any]:
         """Return the distinct values of a column, sorted."""
         return np.unique(self.column(column)).tolist()

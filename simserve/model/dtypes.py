@@ -31,6 +31,7 @@ def _uniform(name: str, matrix_bytes: float) -> WeightFormat:
 
 
 _FORMATS = {
+    "fp32": _uniform("fp32", 4.0),
     "bf16": _uniform("bf16", 2.0),
     "fp16": _uniform("fp16", 2.0),
     "fp8": _uniform("fp8", 1.0),
@@ -41,6 +42,7 @@ _FORMATS = {
     "mxfp4": WeightFormat("mxfp4", 2.0, 0.5 + 1 / 32),  # gpt-oss: experts only, an 8-bit scale per 32
 }
 _WEIGHT_ALIASES = {
+    "float32": "fp32",
     "bfloat16": "bf16",
     "float16": "fp16",
     "fp4": "nvfp4",
@@ -48,8 +50,15 @@ _WEIGHT_ALIASES = {
     "w4a16_mxfp4": "mxfp4",
     "w4a8_mxfp4_mxfp8": "mxfp4",
 }
-_KV_DTYPES = ("bf16", "fp16", "fp8", "fp8_ds_mla", "int8", "int4")
-_KV_ALIASES = {"auto": "bf16", "bfloat16": "bf16", "float16": "fp16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
+_KV_DTYPES = ("fp32", "bf16", "fp16", "fp8", "fp8_ds_mla", "int8", "int4")
+_KV_ALIASES = {
+    "auto": "bf16",
+    "float32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+}
 
 
 def weight_format(dtype: str, experts_dtype: str | None = None) -> WeightFormat:

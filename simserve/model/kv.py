@@ -114,6 +114,8 @@ def _index_bytes(attention: MlaAttention) -> int:
 def _vector_bytes(values: int, dtype: str) -> int:
     """Bytes of one token's key (or value) of one head, scales included."""
     match dtype:
+        case "fp32":
+            return 4 * values
         case "bf16" | "fp16":
             return 2 * values
         case "fp8":

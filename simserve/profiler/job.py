@@ -51,7 +51,9 @@ class Job:
         for one in (dtype, *weights):
             opened.check_dtype(one)
         if dtype.startswith("fp8"):
-            raise ProfileError(f"--dtype {dtype}: activations are bf16, fp16 or fp32; say --weights-dtype {dtype}")
+            raise ProfileError(
+                f"--dtype {dtype}: activations are bf16, fp16 or fp32; say --weights-dtype {dtype}"
+            )
         sizes = CUDA_SIZES if opened.is_cuda else CPU_SIZES
         shapes = shapes_of(specs, tps, dtype, weights, sizes, width_of(dtype))
         return Job(gpu, opened, plan(wanted, shapes, opened, gpu), (dtype, *weights))
@@ -60,9 +62,7 @@ class Job:
         self, out: Path, budget_s: float, resume: bool = False, progress: Progress | None = None
     ) -> Outcome:
         """Measure within the budget; see `run_plan`."""
-        return run_plan(
-            self.cases, OPS, self.device, self.gpu, out, budget_s, resume, self.dtypes, progress
-        )
+        return run_plan(self.cases, OPS, self.device, self.gpu, out, budget_s, resume, self.dtypes, progress)
 
     @staticmethod
     def describe(case: Case) -> str:

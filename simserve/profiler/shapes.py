@@ -194,7 +194,9 @@ def _add_mla(shapes: Shapes, attention: MlaAttention, hidden: int, tp: int, widt
         shapes.add("rows", RowShape("rmsnorm", rank + latent, 2 * (rank + latent) * width))
     else:
         shapes.add("products", (q_size + latent, hidden))
-    shapes.add("products", (heads * (attention.qk_nope_head_dim + attention.v_head_dim), attention.kv_lora_rank))
+    shapes.add(
+        "products", (heads * (attention.qk_nope_head_dim + attention.v_head_dim), attention.kv_lora_rank)
+    )
     shapes.add("products", (hidden, heads * attention.v_head_dim))
     moved = 2 * (heads + 1) * attention.qk_rope_head_dim * width + 2 * latent * width
     shapes.add("rows", RowShape("rope_write", (heads + 1) * attention.qk_rope_head_dim, moved, latent))
@@ -211,9 +213,7 @@ def _add_ffn(shapes: Shapes, ffn: Ffn, hidden: int, tp: int, width: int) -> None
             _add_mlp(shapes, hidden, ffn.shared_intermediate_size, 3, tp, width)
         shapes.add(
             "experts",
-            ExpertShape(
-                hidden, ffn.moe_intermediate_size, ffn.n_routed_experts, ffn.num_experts_per_tok, tp
-            ),
+            ExpertShape(hidden, ffn.moe_intermediate_size, ffn.n_routed_experts, ffn.num_experts_per_tok, tp),
         )
 
 

@@ -58,6 +58,7 @@ def _table(
         "format_version": 1, "op": op, "gpu": gpu, "gpu_info": last.get("device", ""), "key_columns": keys,
         "sweep_axis": keys[-1], "value_column": "latency_us", "unit": "us", "driver": last.get("driver"),
         "cuda": last.get("cuda"), "collected": last.get("at"),
+        "rotating_inputs": True,
         "l2_policy": "inputs rotate over copies that together exceed twice the last-level cache",
         "note": NOT_ALL_SEEN, "sessions": sessions, "files": [],
         "not_timed": [{key: row[key] for key in ("key", "backend", "status", "why")} for row in not_timed],

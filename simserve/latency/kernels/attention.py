@@ -6,6 +6,8 @@ smaller or larger batch (a kernel splits its work by sequence and KV head alike)
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 
 from simserve.latency.costs import Cost, analytic
@@ -91,5 +93,7 @@ def _decode_grid(machine: Machine, wanted: Heads) -> tuple[Grid, float, float] |
     grid.trust = max(grid.trust, found.trust)
     seen = np.minimum(context, float(heads.window or np.inf))
     moved = batch * seen * heads.kv_bytes
+    if rows.rotating:
+        return grid, wanted.kv_heads / heads.kv_heads, inf
     bandwidth = sustained_bytes_per_us(moved, latency_us, machine.peaks.hbm_bytes_per_s)
     return grid, wanted.kv_heads / heads.kv_heads, bandwidth

@@ -69,6 +69,8 @@ def _grid(machine: Machine, kind: str, impl: str, ranks: int) -> Grid | None:
     if key not in machine.cache:
         dtype = "fp16" if impl == "nccl" else "bf16"
         rows = machine.rows("collective", coll=kind, impl=impl, dtype=dtype, ranks=ranks, nodes=1)
+        if rows is None and impl == "nccl":
+            rows = machine.rows("collective", coll=kind, impl="gloo", ranks=ranks, nodes=1)
         machine.cache[key] = (
             None
             if rows is None

@@ -3,7 +3,7 @@ DeepEP).
 
 The measured load "balanced" deals tokens out evenly: 16 tokens with 8 picks touch 128 experts.
 Independent uniform picks touch fewer, E (1 - (1 - k/E)^tokens), and a small batch is bound by the weights
-that it touches; so "uniform" keeps the measured efficiency and swaps the number of experts in the
+that it touches; so where no such batch was measured, "uniform" keeps the measured efficiency and swaps the number of experts in the
 roofline. A shape, TP or EP degree that was not measured takes the efficiency of the nearest one at equal
 tokens per expert.
 """
@@ -122,7 +122,10 @@ def _grid(machine: Machine, wanted: Experts, load: ExpertLoad, deepep_phase: str
         rows = _gated_rows(machine, wanted.dtype, alpha)
     if rows is None:
         return None
-    key = ("moe shapes", wanted.dtype, alpha, len(rows))
+    if "uniform" in rows.values("load"):
+        evenly = evenly and load != "uniform"
+        rows = rows.select(load="balanced" if evenly else load)
+    key = ("moe shapes", wanted.dtype, alpha, evenly, len(rows))
     shapes = machine.cached(key, lambda rows=rows: _shapes(rows))
     measured = _nearest_shape(shapes, wanted)
     equal = {name: getattr(measured, name) for name in SHAPE}

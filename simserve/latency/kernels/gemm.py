@@ -5,6 +5,7 @@ fp8, fp8_block and nvfp4 rows include the quantisation of x, so nothing is added
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from simserve.latency.costs import Cost, LinearOp, analytic
@@ -39,6 +40,8 @@ def gemm_grid(machine: Machine, dtype: str) -> tuple[Grid, float] | None:
     latency_us = rows.numbers("latency_us")
     grid = Grid(columns, latency_us, lambda n, k, m: machine.peaks.us(*_work(n, k, m, dtype), dtype))
     thin = columns[2] == 1
+    if rows.rotating:
+        return grid, inf
     weights = (columns[0] * columns[1] * BYTES[dtype])[thin]
     return grid, sustained_bytes_per_us(weights, latency_us[thin], machine.peaks.hbm_bytes_per_s)
 

@@ -13,6 +13,7 @@ import numpy as np
 from simserve.latency.costs import Cost, LinearOp, analytic
 from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, Float64, Grid
 from simserve.latency.kernels.machine import Machine
+from simserve.latency.profile_file import ProfileTable
 from simserve.latency.roofline import BYTES
 from simserve.model.spec import MlaAttention
 
@@ -22,6 +23,8 @@ TFLOP/s), so that 128 heads at bf16, which sit on the ridge, count as compute-bo
 to be."""
 MEASURED_LATENT = (512, 64)
 """Latent and rope size that the tables were measured with."""
+LATENT_COLUMNS = ("kv_lora", "rope", "nope", "v_dim")
+"""Columns by which tables of our own profiler name the sizes."""
 
 
 @dataclass(frozen=True)
@@ -138,12 +141,25 @@ def latent_rows(machine: Machine, op: str, latent: Latent):
         return None, ANALYTIC
     shape = (latent.attention.kv_lora_rank, latent.attention.qk_rope_head_dim)
     trust = 0 if shape == MEASURED_LATENT else EXTRAPOLATED
+    own = of_latent(table, latent)
+    if own is not None:
+        table, trust = own, 0
     measured = {"fp16": "bf16", "fp8_ds_mla": "fp8"}.get(latent.kv_dtype, latent.kv_dtype)
     rows = table.select(kv_dtype=measured)
     if not len(rows):
         machine.missing(op, f"MLA with {latent.kv_dtype} KV cache", "kv_dtype", latent.kv_dtype)
         rows, trust = table.select(kv_dtype="bf16"), ANALYTIC
     return rows, trust
+
+
+def of_latent(table: ProfileTable, latent: Latent) -> ProfileTable | None:
+    """Return the rows of this latent's sizes, None if the table does not name sizes, or lacks these."""
+    if not all(name in table.names for name in LATENT_COLUMNS):
+        return None
+    it = latent.attention
+    sizes = (it.kv_lora_rank, it.qk_rope_head_dim, it.qk_nope_head_dim, it.v_head_dim)
+    rows = table.select(**dict(zip(LATENT_COLUMNS, sizes, strict=True)))
+    return rows if len(rows) else None
 
 
 def _work(latent: Latent, heads, batch, context):
@@ -155,12 +171,14 @@ def _work(latent: Latent, heads, batch, context):
 
 def _product(machine: Machine, stage: str, latent: Latent, dtype: str) -> LinearOp:
     """Return the batched product into ("pre") or out of ("post") the latent space, by tokens."""
-    wanted = "fp8" if dtype.startswith("fp8") else "bf16"
+    wanted = "fp8" if dtype.startswith("fp8") else ("fp32" if dtype == "fp32" else "bf16")
     attention = latent.attention
     inner = attention.qk_nope_head_dim if stage == "pre" else attention.v_head_dim
     rows = machine.rows("mla_bmm", stage=stage, dtype=wanted) or machine.rows(
         "mla_bmm", stage=stage, dtype="bf16"
     )
+    if rows is not None and LATENT_COLUMNS[0] in rows.names:
+        rows = of_latent(rows, latent)
 
     def work_us(heads, tokens):
         flops = 2.0 * heads * inner * attention.kv_lora_rank * tokens
@@ -171,7 +189,7 @@ def _product(machine: Machine, stage: str, latent: Latent, dtype: str) -> Linear
         machine.missing("mla_bmm", "the batched products of absorbed MLA")
         return LinearOp(f"latent {stage}", lambda tokens: analytic(3.0 + work_us(latent.heads, tokens)))
     grid = machine.cached(
-        ("mla_bmm", stage, wanted),
+        ("mla_bmm", stage, wanted, attention),
         lambda: Grid([rows.numbers("q_heads"), rows.numbers("tokens")], rows.numbers("latency_us"), work_us),
     )
     return LinearOp(f"latent {stage}", lambda tokens: Cost(*grid.tagged(float(latent.heads), tokens)))

@@ -6,11 +6,14 @@ on a long cached prefix is cheaper absorbed, as queries of a decode; the cheaper
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from simserve.latency.costs import Cost, analytic
 from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, INTERPOLATED, Float64, Grid
 from simserve.latency.kernels.beside import NO_CHUNK, ChunkBeside
+from simserve.latency.kernels.cached import CachedPrompts, on_a_prefix, without_prefix
 from simserve.latency.kernels.gemm import gemm
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mla import Latent, MlaDecode, latent_rows
@@ -33,6 +36,7 @@ class MlaPrefill:
         if grid is None:
             machine.missing("mla_prefill", f"expanded MLA with {latent.heads} heads")
         self._key_us = self._walk.key_us() if self._walk else 0.0
+        self._cached = _cached_prompts(machine, latent, self._core_us) if self._walk else None
 
     def chunk_us(self, batch: int, new: int, cached: int) -> tuple[float, int]:
         """Return microseconds, and their provenance, of one of `batch` equal chunks computed together."""
@@ -46,7 +50,9 @@ class MlaPrefill:
         if not cached:
             return expanded_us / batch, tag
         absorbed_us = self.decode.absorbed_us(batch, new, cached + (new + 1) / 2)
-        return min(expanded_us, absorbed_us) / batch, max(EXTRAPOLATED, tag)
+        if self._cached is None or absorbed_us < expanded_us:
+            tag = max(EXTRAPOLATED, tag)
+        return min(expanded_us, absorbed_us) / batch, tag
 
     def fresh(self, batch: int, lengths: Float64) -> Cost:
         """Return what `chunk_us` says of prompts of these lengths (float64[n]) without cached tokens."""
@@ -80,9 +86,16 @@ class MlaPrefill:
         if self._walk is None:
             pairs = batch * (new * cached + new * (new + 1) / 2)
             return float(expand.us[0]) + self._estimate_us(pairs, float(tokens[0])), ANALYTIC
+        us, tag = self._core_us(batch, new, cached), provenance(self._walk, batch, new)
+        if cached and self._cached:
+            us, tag = self._cached.correct(us, batch, new, cached)
+        return float(expand.us[0]) + us, max(tag, int(expand.tags[0]))
+
+    def _core_us(self, batch: int, new: int, cached: int) -> float:
+        """Return attention alone by the tile rule."""
+        assert self._walk is not None
         us = self._walk.grid.at_one(float(batch), float(new))
-        us += self._walk.waves(batch, new) * self._key_us * cached
-        return float(expand.us[0]) + us, max(provenance(self._walk, batch, new), int(expand.tags[0]))
+        return us + self._walk.waves(batch, new) * self._key_us * cached
 
     def _estimate_us(self, pairs, keys):
         width = self.latent.heads * (self.latent.expanded + self.latent.attention.qk_rope_head_dim)
@@ -92,7 +105,8 @@ class MlaPrefill:
 def _prefill_grid(machine: Machine, latent: Latent) -> Grid | None:
     """Return the grid over (batch, new tokens)."""
     rows, trust = latent_rows(machine, "mla_prefill", latent)
-    if rows is None:
+    rows = without_prefix(rows) if rows is not None else None
+    if rows is None or not len(rows):
         return None
     width = latent.expanded + latent.attention.qk_rope_head_dim
 
@@ -104,3 +118,12 @@ def _prefill_grid(machine: Machine, latent: Latent) -> Grid | None:
     grid = Grid(columns, rows.numbers("latency_us"), work_us).fixed(float(latent.heads))
     grid.trust = max(grid.trust, trust)
     return grid
+
+
+def _cached_prompts(
+    machine: Machine, latent: Latent, ruled_us: Callable[[int, int, int], float]
+) -> CachedPrompts | None:
+    """Return what was measured of these heads on a cached prefix."""
+    rows, _ = latent_rows(machine, "mla_prefill", latent)
+    found = on_a_prefix(rows.select(q_heads=latent.heads)) if rows is not None else None
+    return CachedPrompts(found, ruled_us) if found is not None else None

@@ -1,7 +1,7 @@
 """Prefill attention with a KV cache of heads, from the table `attn_prefill`.
 
-The table has no cached prefixes and no mixed batches; `walk` says how cached tokens are costed, and
-`beside` what decoding sequences cost in the same call.
+`walk` says how cached tokens are costed, `cached` how measured prompts on a prefix put that right, `beside`
+what decoding sequences cost in the same call.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from simserve.latency.costs import Cost
 from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, INTERPOLATED, MEASURED, Float64, Grid
 from simserve.latency.kernels.attention import DecodeAttention
 from simserve.latency.kernels.beside import NO_CHUNK, ChunkBeside, DecodesBeside, MixedCall
+from simserve.latency.kernels.cached import CachedPrompts, on_a_prefix, without_prefix
 from simserve.latency.kernels.heads import Heads, measured_rows
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.walk import TileWalk
+from simserve.latency.profile_file import ProfileTable
 
 
 class PrefillAttention:
@@ -28,6 +30,7 @@ class PrefillAttention:
         found = machine.cached(("attn_prefill", heads), lambda: _prefill_grid(machine, heads))
         self._walk: TileWalk | None = None
         self._mixed: MixedCall | None = None
+        self._cached: CachedPrompts | None = None
         if found is None:
             machine.missing("attn_prefill", f"prefill attention of {heads}")
         else:
@@ -35,6 +38,8 @@ class PrefillAttention:
             self._key_us = self._walk.key_us()
             if not machine.traits.splits_contexts:
                 self._mixed = MixedCall(self._walk, decode, self._key_us)
+            if found[2] is not None:
+                self._cached = CachedPrompts(found[2], self._ruled_us)
 
     def chunk_us(self, batch: int, new: int, cached: int) -> tuple[float, int]:
         """Return microseconds, and their provenance, of one of `batch` equal chunks computed together."""
@@ -43,13 +48,24 @@ class PrefillAttention:
             return self._estimate_us(batch, new, cached), ANALYTIC
         if new == 1 and cached:
             return self.decode.one_us(batch, cached + 1) / batch, max(INTERPOLATED, walk.grid.trust)
-        fresh_us = walk.grid.at_one(batch * walk.batch_factor, float(new))
         if not cached:
-            return fresh_us / batch, provenance(walk, batch, new)
+            return walk.grid.at_one(batch * walk.batch_factor, float(new)) / batch, provenance(
+                walk, batch, new
+            )
+        ruled_us = self._ruled_us(batch, new, cached)
+        if self._cached is None:
+            return ruled_us / batch, max(EXTRAPOLATED, walk.grid.trust)
+        us, tag = self._cached.correct(ruled_us, batch, new, cached)
+        return us / batch, max(tag, walk.grid.trust)
+
+    def _ruled_us(self, batch: int, new: int, cached: int) -> float:
+        """Return what `batch` chunks on a cached prefix take by the tile rule."""
+        walk = self._walk
+        assert walk is not None
+        fresh_us = walk.grid.at_one(batch * walk.batch_factor, float(new))
         seen = self._cached_keys_seen(new, cached)
         walk_us = walk.waves(batch, new) * self._key_us * seen
-        reading_us = self.decode.one_us(batch, seen + new)
-        return max(fresh_us + walk_us, reading_us) / batch, max(EXTRAPOLATED, walk.grid.trust)
+        return max(fresh_us + walk_us, self.decode.one_us(batch, seen + new))
 
     def _cached_keys_seen(self, new: int, cached: int) -> float:
         """Return how many cached keys a new query attends on average."""
@@ -110,12 +126,15 @@ def provenance(walk: TileWalk, batch: int, new: int) -> int:
     return max(MEASURED if hit else INTERPOLATED, walk.grid.trust)
 
 
-def _prefill_grid(machine: Machine, wanted: Heads) -> tuple[Grid, float] | None:
-    """Return the grid over (batch, new tokens) and the batch that one sequence stands for."""
+def _prefill_grid(machine: Machine, wanted: Heads) -> tuple[Grid, float, ProfileTable | None] | None:
+    """Return the grid over (batch, new tokens), the batch that one sequence stands for, and the rows of
+    prompts on a cached prefix if these very heads were measured with one."""
     found = measured_rows(machine, "attn_prefill", wanted)
     if found is None:
         return None
-    rows, heads = found.rows, found.heads
+    rows, heads = without_prefix(found.rows), found.heads
+    if not len(rows):
+        return None
 
     def work_us(q_heads, batch, length):
         span = heads.window or 1e12
@@ -130,4 +149,5 @@ def _prefill_grid(machine: Machine, wanted: Heads) -> tuple[Grid, float] | None:
     if heads.head_dim != wanted.head_dim:
         grid = grid.scaled(wanted.head_dim / heads.head_dim)
     grid.trust = max(grid.trust, found.trust)
-    return grid, wanted.kv_heads / heads.kv_heads
+    cached = on_a_prefix(found.rows.select(q_heads=wanted.q_heads)) if heads == wanted else None
+    return grid, wanted.kv_heads / heads.kv_heads, cached

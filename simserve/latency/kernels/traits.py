@@ -38,8 +38,14 @@ class KernelTraits:
     l2_bytes: float
 
 
+PLAIN = KernelTraits(True, 1, 1, 32e6)
+"""A CPU: work in proportion to (query, key) pairs, no tiles of note; chunks and decodes in calls of their own."""
+
+
 def kernel_traits(gpu: str, sm_arch: int) -> KernelTraits:
     """Return the traits for a GPU; one that is not in `CHIPS` is taken to be as large as an H100."""
+    if sm_arch == 0:
+        return PLAIN
     processors, l2_mb = CHIPS.get(gpu, USUAL_CHIP)
     if sm_arch in (90, 100, 103):
         return KernelTraits(True, 128, processors, l2_mb * 1e6)

@@ -52,7 +52,11 @@ class _Attention:
 
     def cases(self, shapes: Shapes, device: Device) -> Iterable[Case]:
         """Yield every head shape at every point, by every backend."""
-        points = [point for point in self.points(shapes) if self._fits(self.spans(dict(zip(self.sweep, point[1], strict=True))), device)]
+        points = [
+            point
+            for point in self.points(shapes)
+            if self._fits(self.spans(dict(zip(self.sweep, point[1], strict=True))), device)
+        ]
         for heads in shapes.heads:
             for backend in attention_backends(device, self.decode_only):
                 for level, point in points:

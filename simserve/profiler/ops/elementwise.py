@@ -80,7 +80,9 @@ def _rope_write(device: Device, dtype: str, width: int, written: int, tokens: in
     torch = need_torch()
     d = ROPE_DIM if width % ROPE_DIM == 0 else 2
     x = copies(normal(device, tokens, width // d, d, dtype=dtype), sets)
-    angles = torch.arange(tokens, device=device.kind)[:, None] / 10000 ** (torch.arange(d // 2, device=device.kind) / (d // 2))
+    angles = torch.arange(tokens, device=device.kind)[:, None] / 10000 ** (
+        torch.arange(d // 2, device=device.kind) / (d // 2)
+    )
     cos, sin = angles.cos().to(x[0].dtype), angles.sin().to(x[0].dtype)
     rows = copies(normal(device, tokens, written, dtype=dtype), sets)
     cache = [torch.zeros(tokens, written, dtype=x[0].dtype, device=device.kind) for _ in range(sets)]

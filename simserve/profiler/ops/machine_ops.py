@@ -100,5 +100,7 @@ class Launch:
             torch.cuda.synchronize()
             with torch.cuda.graph(graph):
                 several(0)
-            return Kernel(lambda _: graph.replay(), 1, error, 0.0, "graph of Tensor.add_", version_of("torch"))
+            return Kernel(
+                lambda _: graph.replay(), 1, error, 0.0, "graph of Tensor.add_", version_of("torch")
+            )
         return Kernel(call, 1, error, 0.0, "Tensor.add_", version_of("torch"))

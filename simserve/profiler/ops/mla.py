@@ -128,7 +128,11 @@ class MlaDecode:
                 worst = max(worst, relative_error(output[index][chosen].unsqueeze(1), expected))
             return worst
 
-        name = "flash_mla_with_kvcache" if case.backend == "flash_mla" else "gather + scaled_dot_product_attention"
+        name = (
+            "flash_mla_with_kvcache"
+            if case.backend == "flash_mla"
+            else "gather + scaled_dot_product_attention"
+        )
         return Kernel(call, sets, error, TOLERANCE[dtype], name, version_of(case.backend))
 
 
@@ -171,7 +175,12 @@ class MlaBmm:
         for latent in shapes.latents:
             for stage in ("pre", "post"):
                 for count, level in zip(tokens, refinement(len(tokens)), strict=True):
-                    key = (("stage", stage), ("dtype", shapes.dtype), *zip(LATENT, latent, strict=True), ("tokens", count))
+                    key = (
+                        ("stage", stage),
+                        ("dtype", shapes.dtype),
+                        *zip(LATENT, latent, strict=True),
+                        ("tokens", count),
+                    )
                     yield Case(self.name, key, "torch", level)
 
     def build(self, case: Case, device: Device) -> Kernel:
@@ -188,6 +197,15 @@ class MlaBmm:
 
         def error() -> float:
             rows = sampled(tokens)
-            return relative_error(torch.bmm(x[0], weights[0])[:, rows], torch.bmm(x[0][:, rows].double(), weights[0].double()))
+            return relative_error(
+                torch.bmm(x[0], weights[0])[:, rows], torch.bmm(x[0][:, rows].double(), weights[0].double())
+            )
 
-        return Kernel(lambda i: torch.bmm(x[i], weights[i]), sets, error, TOLERANCE[dtype], "torch.bmm", version_of("torch"))
+        return Kernel(
+            lambda i: torch.bmm(x[i], weights[i]),
+            sets,
+            error,
+            TOLERANCE[dtype],
+            "torch.bmm",
+            version_of("torch"),
+        )

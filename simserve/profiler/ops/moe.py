@@ -90,7 +90,14 @@ class _Experts:
 
 
 def _call(
-    backend: str, device: Device, dtype: str, x: list[Any], up: list[Any], down: list[Any], ids: Any, weights: Any
+    backend: str,
+    device: Device,
+    dtype: str,
+    x: list[Any],
+    up: list[Any],
+    down: list[Any],
+    ids: Any,
+    weights: Any,
 ) -> tuple[Callable[[int], Any], str]:
     if backend == "vllm":
         import importlib

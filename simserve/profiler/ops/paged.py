@@ -115,9 +115,7 @@ def paged_attention(
     call, name = {"torch": _torch, "flash_attn": _flash_attn, "vllm": _vllm, "flashinfer": _flashinfer}[
         backend
     ](batch)
-    return Kernel(
-        call, batch.sets, lambda: batch.error(call(0)), TOLERANCE[dtype], name, version_of(backend)
-    )
+    return Kernel(call, batch.sets, lambda: batch.error(call(0)), TOLERANCE[dtype], name, version_of(backend))
 
 
 Call = tuple[Callable[[int], Any], str]
@@ -136,7 +134,13 @@ def _torch(batch: _Batch) -> Call:
         index = whole(batch.device, members)
         everyone = rows == list(range(batch.starts[-1]))
         groups.append(
-            (span, whole(batch.device, rows), batch.table[index][:, :widest].contiguous(), batch.lengths[index], everyone)
+            (
+                span,
+                whole(batch.device, rows),
+                batch.table[index][:, :widest].contiguous(),
+                batch.lengths[index],
+                everyone,
+            )
         )
 
     def call(i: int) -> Any:
