@@ -1,4 +1,4 @@
-# make demo: install into .venv and run a first simulation. make test: everything that CI checks.
+# make demo: install into .venv and answer a question: is a prefill/decode split worth it here? make test: everything that CI checks.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: demo test lint clean chromium fidelity
 
 demo: $(VENV)/.installed
-	@$(BIN)/simserve run scenarios/demo.yaml --force
+	@$(BIN)/simserve run scenarios/pd_split.yaml --force
 
 test: $(VENV)/.installed-dev chromium lint
 	$(BIN)/pytest -n 2

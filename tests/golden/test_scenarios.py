@@ -24,6 +24,7 @@ AZURE_CONV = "traces/azure_llm_2023_conv.csv.gz"
 
 PARAMS = {  # published; what a token multiplies with, embedding and head left out: a lower bound
     "llama-3.1-8b": 8.03e9 - 2 * 128256 * 4096,
+    "llama-3.1-70b": 70.55e9 - 2 * 128256 * 8192,
     "deepseek-v3": 37e9 - 2 * 129280 * 7168,
     "deepseek-v3-gqa8": 37e9 - 2 * 129280 * 7168,
 }

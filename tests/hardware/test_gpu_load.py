@@ -41,7 +41,7 @@ def test_usable_memory_is_near_the_sticker(name: str) -> None:
 
 def test_unknown_gpu_and_dtype_offer_the_nearest() -> None:
     with pytest.raises(
-        ScenarioError, match=r"unknown GPU 'h100' \(did you mean 'h100_sxm'\?\); known: a100_sxm"
+        ScenarioError, match=r"unknown GPU 'h100' \(did you mean 'h100_sxm'\?\); known: a10, a100_sxm"
     ):
         load_gpu("h100")
     with pytest.raises(ScenarioError, match="a100_sxm has no peak for 'fp8'"):
