@@ -7,15 +7,14 @@ measured, means failed. Without latencies E2E = TTFT + gaps. A TTFT of 0 without
 
 from __future__ import annotations
 
+from math import isfinite, isnan
 from typing import Any
 
-import numpy as np
-
+from simserve.validate.importers.columns import NAN, Row, columns
 from simserve.validate.importers.json_file import Record
-from simserve.validate.importers.load_test import Float64, LoadTest, Requests
+from simserve.validate.importers.load_test import LoadTest, Requests
 from simserve.validate.importers.sanity import checked
 
-LISTS = ("input_lens", "output_lens", "ttfts", "itls")
 _RATES = {
     "request_throughput": "requests_per_s",
     "output_throughput": "output_tokens_per_s",
@@ -60,67 +59,61 @@ def _stated(record: Record, words: dict[str, str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for key, value in record.data.items():
         statistic, _, word = key.partition("_")
-        if word in words and statistic != "std" and isinstance(value, int | float):
-            found[f"{words[word]}.{'p50' if statistic == 'median' else statistic}"] = float(value)
+        if word in words and statistic != "std" and value is not None:
+            found[f"{words[word]}.{'p50' if statistic == 'median' else statistic}"] = record.number(key)
     rates = {ours: record.maybe(theirs) for theirs, ours in _RATES.items()}
     return found | {name: rate for name, rate in rates.items() if rate is not None}
 
 
 def _requests(record: Record) -> tuple[Requests, int, tuple[str, ...]]:
     """Return the requests that succeeded, how many failed, and what was odd."""
-    lists = {name: record.list(name) for name in LISTS}
-    n = len(lists["ttfts"])
+    ttfts_s = _numbers(record, "ttfts", record.list("ttfts"))
+    n = len(ttfts_s)
     if not n:
         record.fail("the lists are empty; a load test holds at least one request")
-    errors = record.get("errors") or [""] * n
-    starts, latencies = record.get("start_times"), record.get("latencies")
-    extra = {"errors": errors, "start_times": starts, "latencies": latencies}
-    for name, values in {**lists, **extra}.items():
-        if values is not None and len(values) != n:
-            record.fail(f"{name} has {len(values)} entries, ttfts {n}")
-    ttft_s = _numbers(record, "ttfts", lists["ttfts"])
-    gaps = [_numbers(record, f"itls[{i}]", one or []) for i, one in enumerate(lists["itls"])]
-    outputs = _numbers(record, "output_lens", lists["output_lens"])
-    seen = ttft_s > 0
-    nothing = ~seen & (outputs == 0) & np.array([not len(one) for one in gaps])
-    failed = np.array([bool(error) for error in errors]) | nothing
-    keep = np.flatnonzero(~failed)
-    order = keep
-    if starts is not None:
-        start_s = _numbers(record, "start_times", starts)
-        order = keep[np.argsort(start_s[keep], kind="stable")]
-    e2e_s = np.where(seen, ttft_s + np.array([one.sum() for one in gaps]), 0)
-    if latencies is not None:
-        e2e_s = _numbers(record, "latencies", latencies)
-    return (
-        Requests(
-            start_ns=None if starts is None else np.rint(1e9 * (start_s - start_s.min()))[order].astype(int),  # pyright: ignore[reportPossiblyUnbound]
-            prompt_tokens=_numbers(record, "input_lens", lists["input_lens"])[order].astype(np.int64),
-            output_tokens=outputs[order].astype(np.int64),
-            ttft_ms=_milliseconds(ttft_s, seen)[order],
-            e2e_ms=_milliseconds(e2e_s, e2e_s > 0)[order],
-            gaps_ms=1e3 * np.concatenate([gaps[i] for i in order.tolist()] or [np.empty(0)]),
-        ),
-        int(failed.sum()),
-        _odd(seen[order], outputs[order], [len(gaps[i]) for i in order.tolist()]),
-    )
+    inputs, outputs = (_numbers(record, name, record.list(name), n) for name in ("input_lens", "output_lens"))
+    gaps_s = _equally_long(record, "itls", record.list("itls"), n)
+    errors = _equally_long(record, "errors", record.get("errors") or [""] * n, n)
+    starts_s, ends_s = (record.get(name) for name in ("start_times", "latencies"))
+    starts_s = [0.0] * n if starts_s is None else _numbers(record, "start_times", starts_s, n)
+    ends_s = None if ends_s is None else _numbers(record, "latencies", ends_s, n)
+    rows: list[Row] = []
+    for i, ttft_s in enumerate(ttfts_s):
+        gaps = _numbers(record, f"itls[{i}]", gaps_s[i] or [])
+        if errors[i] or not (ttft_s or gaps or outputs[i]):
+            continue
+        e2e_s = ends_s[i] if ends_s else ttft_s + sum(gaps) if ttft_s else 0
+        rows.append(
+            Row(
+                round(1e9 * starts_s[i]),
+                int(inputs[i]),
+                int(outputs[i]),
+                1e9 * ttft_s or NAN,
+                1e9 * e2e_s or NAN,
+                [1e9 * gap for gap in gaps],
+            )
+        )
+    found = columns(rows, gaps_known=True, starts_known="start_times" in record)
+    return found, n - len(rows), _odd(rows)
 
 
-def _odd(seen: np.ndarray, outputs: Float64, gaps: list[int]) -> tuple[str, ...]:
+def _odd(rows: list[Row]) -> tuple[str, ...]:
     lines = []
-    if missing := int((~seen).sum()):
+    if missing := sum(isnan(row.ttft_ns) for row in rows):
         lines.append(f"{missing} requests without a first token on file (0 in the list): missing, not 0 ms")
-    if fewer := int((np.array(gaps, np.int64)[seen] < outputs[seen] - 1).sum()):
+    if fewer := sum(not isnan(row.ttft_ns) and len(row.gaps_ns) < row.output_tokens - 1 for row in rows):
         lines.append(f"{fewer} requests have fewer gaps than tokens: chunks carried several tokens")
     return tuple(lines)
 
 
-def _milliseconds(seconds: Float64, present: np.ndarray) -> Float64:
-    return np.where(present, 1e3 * seconds, np.nan)
+def _equally_long(record: Record, name: str, values: list[Any], n: int | None) -> list[Any]:
+    if n is not None and len(values) != n:
+        record.fail(f"{name} has {len(values)} entries, ttfts {n}")
+    return values
 
 
-def _numbers(record: Record, name: str, values: list[Any]) -> Float64:
-    for i, value in enumerate(values):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+def _numbers(record: Record, name: str, values: list[Any], n: int | None = None) -> list[float]:
+    for i, value in enumerate(_equally_long(record, name, values, n)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
             record.fail(f"{name}[{i}] is {value!r}; allowed is a finite number")
-    return np.array(values, np.float64)
+    return values

@@ -27,13 +27,13 @@ class Row:
     text: str | None = None
 
 
-def columns(rows: list[Row], gaps_known: bool) -> Requests:
+def columns(rows: list[Row], gaps_known: bool, starts_known: bool = True) -> Requests:
     """Return the requests; stamps are taken apart as integers, so that no digit of theirs is lost."""
     rows = sorted(rows, key=lambda row: row.start_ns)
     first = rows[0].start_ns if rows else 0
     gaps = [gap for row in rows for gap in row.gaps_ns]
     return Requests(
-        start_ns=np.array([row.start_ns - first for row in rows], np.int64),
+        start_ns=np.array([row.start_ns - first for row in rows], np.int64) if starts_known else None,
         prompt_tokens=np.array([row.prompt_tokens for row in rows], np.int64),
         output_tokens=np.array([row.output_tokens for row in rows], np.int64),
         ttft_ms=np.array([row.ttft_ns for row in rows], np.float64) / 1e6,
