@@ -44,13 +44,14 @@ class Boundary(Event):
         self.callbacks = []
         env.schedule(self, order, delay_ns)
 
-    def bring_forward(self, order: EventPriority, delay_ns: int) -> None:
-        """Let those that wait for this boundary wake up `delay_ns` from now instead.
+    def bring_forward(self, order: EventPriority, delay_ns: int) -> Boundary:
+        """Let those that wait for this boundary wake up `delay_ns` from now instead; return what they wait for.
 
         The event itself stays in SimPy's heap and does nothing. This costs a third of an interrupt.
         """
         sooner = Boundary(self.env, order, delay_ns)
         sooner.callbacks, self.callbacks = self.callbacks, []
+        return sooner
 
 
 class WakeUp(Event):

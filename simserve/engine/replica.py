@@ -172,7 +172,7 @@ class Replica:
         """A client gave up: drop its request at the end of the step in flight."""
         self._given_up.append(request)
         if self._run_end is not None:
-            self._bring_forward(self._run_end)
+            self._bring_forward(self._run_end, planned_steps=0)
 
     # -- the process -----------------------------------------------------------------------------------
 
@@ -259,18 +259,22 @@ class Replica:
             return 1
         return self._run.steps_begun(self.env.now, self.front.passed(self.env.now, self.rank))
 
-    def _bring_forward(self, boundary: Boundary) -> None:
-        """Let the replica decide at the end of the step in flight (now, if it is not in a run of steps)."""
+    def _bring_forward(self, boundary: Boundary, planned_steps: int = 1) -> None:
+        """Let the replica decide at the end of the step in flight (now, if it is not in a run of steps).
+
+        A scheduler that plans ahead has decided `planned_steps` more, which an arrival cannot change.
+        """
         now_ns, run = self.env.now, self._run
         end_ns = now_ns
         if run is not None:
             steps = self._steps_begun()
             if self._lookahead is not None:
-                steps = min(steps + 1, run.steps)  # the step after the one in flight is decided already
+                steps = min(steps + planned_steps, run.steps)
             self._run = Run(run.start_ns, run.page, run.offset, steps)
             end_ns = run.end_ns(steps)
-        boundary.bring_forward(self.order, end_ns - now_ns)
-        self._sleep = self._run_end = None
+        sooner = boundary.bring_forward(self.order, end_ns - now_ns)
+        self._sleep = None
+        self._run_end = sooner if self._run_end is not None and planned_steps else None
 
     def _plan(self, batch: Batch, now_ns: int) -> Run:
         """Return the run of steps that nothing inside the replica can change."""

@@ -59,6 +59,20 @@ def test_all_laws_hold_and_fast_forward_is_stepping(world: TieredWorld, trace: T
 
 
 @few
+@given(
+    world=tiered_worlds(),
+    trace=shared_prompts(),
+    give_up_ns=st.sampled_from([2000, 7000, 30_000]),
+)
+def test_clients_that_give_up_leave_nothing_behind(world: TieredWorld, trace: Trace, give_up_ns: int) -> None:
+    result, policies = world.run(trace, give_up_ns=give_up_ns)
+    pools_are_empty(policies)
+    stepped, watched = world.run(trace, give_up_ns=give_up_ns, fast_forward=False)
+    pools_are_empty(watched)
+    results_agree(result, stepped)
+
+
+@few
 @given(world=tiered_worlds(), trace=shared_prompts(most=15))
 def test_tiers_without_room_change_nothing(world: TieredWorld, trace: Trace) -> None:
     assert world.tiers is not None

@@ -58,6 +58,13 @@ class WatchedPolicy:
         self.policy.add(request)
         self._check()
 
+    def drop(self, request: Request) -> bool:
+        dropped = self.policy.drop(request)
+        if dropped:
+            self._finished.add(request.id)
+        self._check()
+        return dropped
+
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         if now_ns < self._now_ns:
             raise LawBroken(f"the clock went back from {self._now_ns} to {now_ns}")

@@ -131,7 +131,15 @@ class Loads:
         return True
 
     def forget(self, request: Request) -> None:
-        """Drop what was remembered of a request that ended."""
+        """Drop what is remembered, and held, of a request that ended or whose client gave up."""
+        holding = self._held.pop(request.id, None)
+        if holding is not None:
+            self._pool.drop(holding)
+            self._landed.pop(request.id, None)
+            del self._rest[request.id]
+            self._flights = [flight for flight in self._flights if flight[2].request is not request]
+            heapq.heapify(self._flights)
+            self._loader = {key: loader for key, loader in self._loader.items() if loader != request.id}
         self._content.forget(request)
 
     # -- parts -----------------------------------------------------------------------------------------
