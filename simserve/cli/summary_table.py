@@ -58,6 +58,9 @@ def _lines(summary: Summary) -> list[str]:
         lines.append(f"SLO ({limits}): met by {whole.slo.attainment:.1%}, goodput {goodput} requests/s")
     if summary.cost_per_million_output_tokens is not None:
         lines.append(f"{summary.cost_per_million_output_tokens:,.2f} per million output tokens")
+    for limit in summary.limits:
+        pool = f"{limit.pool}: " if len(summary.limits) > 1 else ""
+        lines.append(f"{pool}limited by {limit.resource}: {limit.evidence}")
     shares = ", ".join(f"{share:.1%} {name}" for name, share in summary.provenance.items() if share)
     if shares:
         lines.append(f"Step times: {shares}")

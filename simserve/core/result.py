@@ -128,6 +128,8 @@ class PoolFacts:
     kv_bytes_per_token: float
     """KV of one token, all GPUs of a replica together."""
     price_per_gpu_hour: float | None = None
+    max_running: int | None = None
+    """Requests that the scheduler of one replica runs at once, if it has such a limit."""
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ import numpy as np
 from simserve.core import Result, Status
 from simserve.metrics.columns import Bool, Columns, derive
 from simserve.metrics.definitions import DEFINITIONS
+from simserve.metrics.limits import Limit, limits
 from simserve.metrics.slo import Slo
 from simserve.metrics.stability import Stability, judge
-from simserve.metrics.stages import STAGE_DEFINITIONS, SplitSummary, split_summary
+from simserve.metrics.stages import STAGE_DEFINITIONS, SplitSummary, split_summary, split_warnings
 from simserve.metrics.tiers import TierUse, tier_uses, tier_warnings
 from simserve.metrics.utilisation import Use, pool_uses, replica_uses
 from simserve.metrics.window import Span, WindowSummary, steady_span, summarize_window, whole_span
@@ -61,6 +62,8 @@ class Summary:
     stability: Stability
     replicas: list[Use]
     pools: list[Use]
+    limits: list[Limit]
+    """What limits each pool."""
     provenance: dict[str, float]
     """Share of simulated busy time by where its latency came from."""
     price_per_hour: float | None
@@ -92,6 +95,8 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
     counts = _counts(result, columns)
     price = _price_per_hour(result)
     tiers = tier_uses(result)
+    split = split_summary(result, whole.start_ns, whole.end_ns)
+    pools = pool_uses(result, whole)
     return Summary(
         schema=SCHEMA,
         counts=counts,
@@ -100,14 +105,15 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
         steady_window=result.steady_window,
         stability=judge(result, closed_loop),
         replicas=replica_uses(result, whole),
-        pools=pool_uses(result, whole),
+        pools=pools,
+        limits=limits(result, pools, whole),
         provenance=_shares(result.provenance_ns),
         price_per_hour=price,
         cost_per_million_output_tokens=_cost(price, whole, counts),
-        warnings=[*result.warnings, *tier_warnings(tiers)],
+        warnings=[*result.warnings, *tier_warnings(tiers), *split_warnings(split)],
         definitions=dict(DEFINITIONS) | (STAGE_DEFINITIONS if result.split is not None else {}),
         kv_tiers=tiers,
-        split=split_summary(result, whole.start_ns, whole.end_ns),
+        split=split,
     )
 
 

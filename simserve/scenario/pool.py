@@ -179,7 +179,9 @@ def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: Pr
         if spec.role == "decode" and split_engine(engine).room_first:
             limit = _beside_reserve(limit, ledger, _half_options(loaded)["reserved_decode_tokens"])
     check_lengths(loaded, index, engine, limit.tokens)
-    return PlannedPool(spec, gpu, engine, parallel, ledger, limit, _facts(model, gpu, parallel, spec))
+    return PlannedPool(
+        spec, gpu, engine, parallel, ledger, limit, _facts(model, gpu, parallel, spec, engine.sequences)
+    )
 
 
 def build_pool(
@@ -301,7 +303,9 @@ def _latency(
     return compiled[key]
 
 
-def _facts(model: ModelSpec, gpu: GpuSpec, parallel: Parallelism, spec: PoolSpec) -> PoolFacts:
+def _facts(
+    model: ModelSpec, gpu: GpuSpec, parallel: Parallelism, spec: PoolSpec, max_running: int
+) -> PoolFacts:
     return PoolFacts(
         pool=spec.name,
         replicas=spec.replicas,
@@ -317,6 +321,7 @@ def _facts(model: ModelSpec, gpu: GpuSpec, parallel: Parallelism, spec: PoolSpec
         * parallel.gpus,
         kv_bytes_per_token=kv_bytes_per_token_per_rank(model, parallel, spec.kv_dtype) * parallel.gpus,
         price_per_gpu_hour=spec.price_per_gpu_hour,
+        max_running=max_running,
     )
 
 

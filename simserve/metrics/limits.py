@@ -1,0 +1,129 @@
+"""What limits a pool: the resource that would have to grow first, and what shows it.
+
+The order of the questions is that of an engine's scheduler. If requests wait, what keeps them out: KV blocks,
+scheduler slots, or the time of the steps? If it is time, or nobody waits, which of the GPU's limits are the
+steps near to: FLOP/s, HBM bandwidth, or neither, which leaves launches and the host? In a split the links
+are asked first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simserve.core import PoolFacts, ReplicaResult, Result
+from simserve.metrics.utilisation import Use
+from simserve.metrics.window import Span, ratio
+
+KV_FULL = 0.9
+"""Share of the KV blocks from which on a waiting request is kept out by memory: its prompt must fit whole."""
+QUEUED = 0.1
+"""Share of the busy time with a queue from which on the queue decides."""
+IDLE = 0.6
+"""Share of busy time below which nothing limits."""
+NEAR = 0.35
+"""Use of FLOP/s or bandwidth in busy time below which steps wait for neither."""
+LINK_BUSY = 0.7
+"""Share of the time that a link is in use from which on it decides."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What limits one pool."""
+
+    pool: str
+    resource: str
+    """compute, HBM bandwidth, KV capacity, scheduler slots, link, launches and host, or nothing."""
+    evidence: str
+    """The figures that show it, in a sentence."""
+    remedy: str
+    """What would move the limit."""
+
+
+def limits(result: Result, uses: Sequence[Use], span: Span) -> list[Limit]:
+    """Return what limits each pool, in the order of `uses`; nothing for a pool that did no step."""
+    facts = {pool.pool: pool for pool in result.pools}
+    return [_limit(result, use, facts[use.pool], span) for use in uses if use.pool in facts and use.steps]
+
+
+def _limit(result: Result, use: Use, facts: PoolFacts, span: Span) -> Limit:
+    replicas = [replica for replica in result.replicas if replica.pool == use.pool]
+    busy = use.busy or 0.0
+    link = _link_use(result, replicas, span)
+    if link is not None and link[1] >= LINK_BUSY:
+        evidence = f"the {link[0]} link of a replica was in use {link[1]:.0%} of the time"
+        return Limit(
+            use.pool, "link", evidence, "more or faster links, or a longer prefix cached where it is read"
+        )
+    queued, by_kv, by_slots = _queue_shares(replicas, facts.max_running)
+    if queued >= QUEUED and by_kv >= max(by_slots, 0.5):
+        evidence = (
+            f"requests waited during {queued:.0%} of the busy time, and in {by_kv:.0%} of that more than "
+            f"{KV_FULL:.0%} of the KV blocks were held"
+        )
+        return Limit(
+            use.pool, "KV capacity", evidence, "more memory for KV: FP8 KV, more GPUs, shorter contexts"
+        )
+    if queued >= QUEUED and by_slots >= 0.5:
+        evidence = (
+            f"requests waited during {queued:.0%} of the busy time, and in {by_slots:.0%} of that all "
+            f"{facts.max_running} slots were taken"
+        )
+        return Limit(use.pool, "scheduler slots", evidence, "a larger max_num_seqs, or more replicas")
+    if busy < IDLE and queued < QUEUED:
+        evidence = f"busy {busy:.0%} of the time, and requests waited during {queued:.0%} of that"
+        return Limit(use.pool, "nothing", evidence, "more load fits")
+    return _step_limit(use, busy, queued)
+
+
+def _step_limit(use: Use, busy: float, queued: float) -> Limit:
+    """Return which of the GPU's limits the steps are near to."""
+    compute = (use.hfu or 0.0) / busy if busy else 0.0
+    bandwidth = (use.mbu or 0.0) / busy if busy else 0.0
+    evidence = (
+        f"busy {busy:.0%} of the time; in it {compute:.0%} of the GPUs' peak FLOP/s and {bandwidth:.0%} of "
+        f"their HBM bandwidth were used, and requests waited during {queued:.0%} of it"
+    )
+    if max(compute, bandwidth) < NEAR:
+        remedy = "larger batches, or fewer GPUs per replica: steps are short of work"
+        return Limit(use.pool, "launches and host", evidence, remedy)
+    if compute >= bandwidth:
+        return Limit(
+            use.pool, "compute", evidence, "faster or more GPUs, FP8, or prompts found in a prefix cache"
+        )
+    return Limit(
+        use.pool, "HBM bandwidth", evidence, "larger batches, FP8 weights or KV, or more GPUs per replica"
+    )
+
+
+def _queue_shares(replicas: Sequence[ReplicaResult], slots: int | None) -> tuple[float, float, float]:
+    """Return the share of busy time with a queue, and of that the shares with KV full and with slots full."""
+    busy_ns = queued_ns = kv_ns = slots_ns = 0.0
+    for replica in replicas:
+        line = replica.timeline
+        duration = (line.end_ns - line.start_ns).astype(np.float64)
+        queued = line.waiting >= 0.5
+        busy_ns += duration.sum()
+        queued_ns += duration[queued].sum()
+        kv_ns += duration[queued & (line.kv_used_blocks >= KV_FULL * replica.kv_blocks)].sum()
+        if slots is not None:
+            slots_ns += duration[queued & (line.running >= slots - 0.5)].sum()
+    return (
+        ratio(queued_ns, busy_ns) or 0.0,
+        ratio(kv_ns, queued_ns) or 0.0,
+        ratio(slots_ns, queued_ns) or 0.0,
+    )
+
+
+def _link_use(result: Result, replicas: Sequence[ReplicaResult], span: Span) -> tuple[str, float] | None:
+    """Return the direction and the use of the busiest link end of these replicas; None without a split."""
+    names = {replica.name for replica in replicas}
+    length_ns = span.end_ns - span.start_ns
+    if result.split is None or length_ns <= 0:
+        return None
+    used = [
+        (link.direction, link.busy_ns / length_ns) for link in result.split.links if link.replica in names
+    ]
+    return max(used, key=lambda one: one[1], default=None)
