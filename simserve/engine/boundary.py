@@ -45,7 +45,7 @@ class Boundary(Event):
         env.schedule(self, order, delay_ns)
 
     def bring_forward(self, order: EventPriority, delay_ns: int) -> Boundary:
-        """Let those that wait for this boundary wake up `delay_ns` from now instead; return what they wait for.
+        """Let those that wait for this boundary wake up `delay_ns` from now; return what they wait for now.
 
         The event itself stays in SimPy's heap and does nothing. This costs a third of an interrupt.
         """
