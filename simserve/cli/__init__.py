@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from simserve.cli import calibrate, compare, report, run, schema, sweep
+from simserve.cli import calibrate, capacity, compare, report, run, schema, sweep
 from simserve.errors import UserError
 
 EXIT_CODES = (
@@ -127,3 +127,4 @@ app.command("report")(report.report)
 app.command("schema")(schema.schema)
 app.command("calibrate")(calibrate.calibrate)
 app.command("sweep")(sweep.sweep)
+app.command("capacity")(capacity.capacity)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
+from simserve.report.format import number
 from simserve.report.page import Figure
 
 Point = dict[str, Any]
@@ -28,33 +29,74 @@ def parallel_coordinates(study: dict[str, Any], done: Sequence[Point]) -> dict[s
         return {}
     axes = [_setting_axis(path, done) for path in study["paths"]]
     axes += [
-        {"label": label, "values": [_short(point["means"][key]) for point in done]}
+        _number_axis(label, [point["means"][key] for point in done])
         for key, label in OUTCOMES
         if all(point["means"][key] is not None for point in done)
     ]
-    colour = [_short(point["means"]["output_tokens_per_s"] or 0) for point in done]
-    line = {"color": colour, "colorscale": [[0, "$queue"], [1, "$accent"]], "width": 1}
-    trace = {"type": "parcoords", "dimensions": axes, "line": line, "labelangle": -12}
-    return {
-        "parallel": {
-            "data": [trace],
-            "layout": {"height": 24, "margin": {"l": 60, "r": 60, "t": 70, "b": 20}},
-        }
+    axes = [axis for axis in axes if len(set(axis["at"])) > 1]
+    if len(axes) < 2:
+        return {}
+    layout = {
+        "height": 24,
+        "margin": {"l": 70, "r": 60, "t": 40, "b": 30},
+        "xaxis": {
+            "tickvals": list(range(len(axes))),
+            "ticktext": [axis["label"] for axis in axes],
+            "side": "top",
+            "range": [-0.4, len(axes) - 0.6],
+            "zeroline": False,
+        },
+        "yaxis": {"visible": False, "range": [-0.05, 1.05]},
+        "annotations": [note for i, axis in enumerate(axes) for note in _ticks(i, axis)],
+        "showlegend": False,
     }
+    return {"parallel": {"data": _lines(axes, done), "layout": layout}}
+
+
+def _lines(axes: list[dict[str, Any]], done: Sequence[Point]) -> list[dict[str, Any]]:
+    """Return a trace per verdict; the lines of its points are parted by gaps."""
+    traces = []
+    for verdict, colour in SLO_COLOURS.items():
+        x: list[float | None] = []
+        y: list[float | None] = []
+        text: list[str] = []
+        for i, point in enumerate(done):
+            if point["slo"] == verdict:
+                x += [*range(len(axes)), None]
+                y += [*(_short(axis["at"][i]) for axis in axes), None]
+                text += [_label(point)] * (len(axes) + 1)
+        if x:
+            line = {"color": colour, "width": 1.2}
+            look = {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "opacity": 0.65,
+                "marker": {"size": 4, "color": colour},
+            }
+            hover = "%{text}<extra>" + verdict + "</extra>"
+            traces.append({**look, "x": x, "y": y, "text": text, "line": line, "hovertemplate": hover})
+    return traces
+
+
+def _ticks(i: int, axis: dict[str, Any]) -> list[dict[str, Any]]:
+    look = {"xref": "x", "yref": "y", "showarrow": False, "xanchor": "left", "xshift": 5}
+    return [{**look, "x": i, "y": at, "text": text} for at, text in axis["ticks"]]
+
+
+def _number_axis(label: str, values: list[float]) -> dict[str, Any]:
+    low, high = min(values), max(values)
+    at = [(value - low) / (high - low) if high > low else 0.5 for value in values]
+    return {"label": label, "at": at, "ticks": [(0.0, number(low)), (1.0, number(high))]}
 
 
 def _setting_axis(path: str, done: Sequence[Point]) -> dict[str, Any]:
-    values = [point["settings"].get(path) for point in done]
-    label = path.rpartition(".")[2]
-    if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
-        return {"label": label, "values": values}
-    words = [str(value) for value in values]
-    names = list(dict.fromkeys(words))
+    levels = _levels(done, path)
+    places = {name: i / max(len(levels) - 1, 1) for i, name in enumerate(levels)}
+    ticks = [(place, name) for name, place in places.items()] if len(levels) <= 12 else []
     return {
-        "label": label,
-        "values": [names.index(word) for word in words],
-        "tickvals": list(range(len(names))),
-        "ticktext": names,
+        "label": path.rpartition(".")[2],
+        "at": [places[str(point["settings"].get(path))] for point in done],
+        "ticks": ticks or [(0.0, levels[0]), (1.0, levels[-1])],
     }
 
 

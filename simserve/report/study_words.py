@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simserve.report.format import number
+from simserve.report.format import number, percent
 
 
 def settings_words(settings: dict[str, Any]) -> str:
@@ -15,7 +15,7 @@ def settings_words(settings: dict[str, Any]) -> str:
 def sweep_headline(study: dict[str, Any], done: list[dict[str, Any]]) -> str:
     """Return the sentence at the top of a sweep's page."""
     left = len(study["points"]) - len(done)
-    head = f"{len(done):,} points" + (f" ({left:,} more cannot be run)" if left else "")
+    head = f"{len(done):,} points" + (f" ({left:,} more left out)" if left else "")
     if study["targets"]:
         met = [point for point in done if point["slo"] == "met"]
         if not met:
@@ -40,3 +40,26 @@ def _aim(done: list[dict[str, Any]]) -> tuple[str, str]:
     if all(point["means"]["goodput_per_gpu"] is not None for point in done):
         return "goodput_per_gpu", "the most good requests/s per GPU are"
     return "output_tokens_per_s", "the most output tokens/s are"
+
+
+def capacity_headline(study: dict[str, Any]) -> str:
+    """Return the sentence at the top of a capacity's page."""
+    found, unit = study["capacity"], study["unit"]
+    low, high = study["range"]
+    confidence = percent(study["confidence"])
+    if found["low"] is None:
+        point = study["points"][0]
+        worst = min(point["targets"], key=lambda t: (t["low"] or 0) - t["share"])
+        how = f"{worst['words']}: {percent(worst['estimate'])}, at least {percent(worst['low'])}"
+        stable = ", and the queue grew until the end" if point["stability"] == "unstable" else ""
+        return f"Not even {number(low)} {unit} are shown to be carried within the SLO ({how}{stable})"
+    if found["high"] is None:
+        return (
+            f"At least {number(found['low'])} {unit} are carried within the SLO, and {number(high)}, the "
+            "most that was tried, is not shown to be too much"
+        )
+    estimate = found["estimate"] if found["estimate"] is not None else found["low"]
+    return (
+        f"{number(estimate)} {unit} within the SLO; between {number(found['low'])} and "
+        f"{number(found['high'])} with {confidence} confidence"
+    )

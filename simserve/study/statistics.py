@@ -70,7 +70,7 @@ def t_quantile(p: float, freedom: float) -> float:
 def _bisected(rising: Callable[[float], float], wanted: float, low: float, high: float) -> float:
     for _ in range(200):
         middle = (low + high) / 2
-        if middle in (low, high):
+        if high - low <= 1e-12 * min(middle, 1 - middle):
             break
         if rising(middle) < wanted:
             low = middle
@@ -102,7 +102,8 @@ def share_interval(runs: Sequence[Sequence[Batch]], confidence: float) -> Interv
 
     `runs` are independent replications, each in consecutive batches. Clopper and Pearson's interval for as
     many independent requests as the dependent ones are worth: n divided by how much more the batches of a
-    run, or the runs, scatter than independent requests would (batch means; Law, Simulation Modeling, 9.5).
+    run, pairs of them, or the runs scatter than independent requests would (batch means; Law, Simulation
+    Modeling and Analysis, 9.5). Requests that depend on each other for longer than a batch are overrated.
     One-sided bounds of confidence c are the ends of the two-sided interval of 2c - 1.
     """
     batches = [batch for run in runs for batch in run if batch.requests]
@@ -111,11 +112,18 @@ def share_interval(runs: Sequence[Sequence[Batch]], confidence: float) -> Interv
         return None
     share = good / n
     totals = [Batch(sum(b.requests for b in run), sum(b.good for b in run)) for run in runs]
-    worth = n / max(1.0, _inflation(batches, share), _inflation([t for t in totals if t.requests], share))
+    spread = [_inflation(groups, share) for groups in (batches, _merged(runs), totals)]
+    worth = n / max(1.0, *spread)
     tail, hits = (1 - confidence) / 2, share * worth
     low = beta_quantile(tail, hits, worth - hits + 1) if good else 0.0
     high = beta_quantile(1 - tail, hits + 1, worth - hits) if good < n else 1.0
     return Interval(share, low, high)
+
+
+def _merged(runs: Sequence[Sequence[Batch]]) -> list[Batch]:
+    """Return batches of twice the length: they scatter more if requests depend on each other for long."""
+    pairs = [(run[i : i + 2]) for run in runs for i in range(0, len(run) - 1, 2)]
+    return [Batch(sum(b.requests for b in pair), sum(b.good for b in pair)) for pair in pairs]
 
 
 def _inflation(groups: Sequence[Batch], share: float) -> float:
@@ -123,5 +131,6 @@ def _inflation(groups: Sequence[Batch], share: float) -> float:
     expected = share * (1 - share)
     if len(groups) < 2 or not expected:
         return 1.0
+    groups = [group for group in groups if group.requests]
     mean_square = sum(g.requests * (g.good / g.requests - share) ** 2 for g in groups) / (len(groups) - 1)
     return mean_square / expected

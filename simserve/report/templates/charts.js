@@ -9,7 +9,7 @@
 
   const painted = (value, palette) => {
     if (typeof value === "string") return value.replace(/\$([a-z]+)/g, (all, name) => palette[name] || all);
-    if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map((v) => painted(v, palette));
+    if (Array.isArray(value)) return typeof value[0] === "number" && typeof value[1] !== "string" ? value : value.map((v) => painted(v, palette));
     if (value && typeof value === "object")
       return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, painted(v, palette)]));
     return value;

@@ -1,0 +1,72 @@
+"""`simserve capacity FILE`: how much load a deployment carries within its SLO."""
+
+from __future__ import annotations
+
+import typer
+
+from simserve.cli.study_options import (
+    Address,
+    AsJson,
+    ExecutorName,
+    File,
+    Force,
+    NoCache,
+    Out,
+    Overrides,
+    Quiet,
+    Workers,
+    command,
+    opened,
+)
+
+
+def capacity(
+    file: File,
+    out: Out = None,
+    force: Force = False,
+    overrides: Overrides = [],  # noqa: B006
+    workers: Workers = None,
+    executor: ExecutorName = "local",
+    address: Address = None,
+    no_cache: NoCache = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find the highest rate, or number of clients, within the SLO, with its confidence interval.
+
+    The `capacity:` block says what is raised and between which ends; see docs/capacity.md.
+
+    Examples:
+
+    simserve capacity scenarios/cache_capacity.yaml
+
+    simserve capacity mine.yaml --set capacity.replications=10
+
+    Exit codes: 0 done; 2 the input is wrong; 3 done, but not even the lowest load is shown to be carried.
+    """
+    from simserve.metrics.store import canonical_json
+    from simserve.report.capacity_page import write_capacity_page
+    from simserve.report.study_words import capacity_headline
+    from simserve.scenario import load_scenario
+    from simserve.study.capacity import require_capacity, run_capacity
+    from simserve.study.files import write_json
+
+    it = load_scenario(file, overrides)
+    spec = require_capacity(it)
+    with opened("capacity", it, out, force, workers, executor, address, no_cache, quiet) as (work, folder):
+        study = run_capacity(work, spec)
+        study["command"] = command("capacity", file, overrides)
+        write_json(folder / "study.json", study)
+        write_capacity_page(study, folder / "report.html")
+    if as_json:
+        print(canonical_json(study), end="")
+    elif quiet:
+        print(folder / "report.html")
+    else:
+        print(capacity_headline(study))
+        print(f"Report: {folder / 'report.html'}")
+    for note in study["notes"]:
+        typer.echo(f"warning: {note}", err=True)
+    if study["capacity"]["low"] is None:
+        typer.echo(capacity_headline(study), err=True)
+        raise typer.Exit(3)

@@ -1,0 +1,255 @@
+"""The highest load that a deployment carries within its SLO, and between which loads it lies.
+
+The share of good requests falls as the load grows, and is known at each load only with noise. At every load
+the same seeds are run (the same requests, closer together), so the noise moves all loads alike. A load is
+carried for certain if the lower bound of every target meets it, and too much for certain if the upper bound
+of one misses it. Bisection finds where each of the three stops holding: the lower bound, the estimate, the
+upper bound. As the interval of the share holds the true share with some confidence, [first, last] holds the
+true capacity with the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from simserve.core import Trace
+from simserve.errors import ScenarioError
+from simserve.scenario.load import LoadedScenario, changed
+from simserve.scenario.study_spec import CapacitySpec
+from simserve.scenario.workload import build_trace
+from simserve.study.campaign import Campaign
+from simserve.study.points import distinct, summarised
+from simserve.study.row import Row
+from simserve.study.targets import Judged, Target, judge, requests_needed, targets_of
+from simserve.units import NS_PER_S
+
+Level = Literal["low", "estimate", "high"]
+LEVELS: tuple[Level, ...] = ("low", "estimate", "high")
+MAX_STEPS = 60
+
+
+class Found(NamedTuple):
+    """Loads at which the lower bound, the estimate and the upper bound stop meeting the SLO."""
+
+    low: float | None
+    """Carried with the stated confidence; None: not even the lowest load is."""
+    estimate: float | None
+    high: float | None
+    """From here on too much, with the stated confidence; infinite if the highest load is not known to be."""
+
+
+Runs = Callable[[Sequence[float]], list[list[Row]]]
+"""From loads to the rows of all replications at each."""
+
+
+def holds(judged: Sequence[Judged], rows: Sequence[Row], level: Level) -> bool:
+    """Return whether a load counts as carried at a level of caution."""
+    unstable = sum(row["stability"] == "unstable" for row in rows)
+    if unstable > (0 if level == "low" else len(rows) // 2):
+        return False
+    for one in judged:
+        if one.interval is None:
+            return False
+        value = getattr(one.interval, level)
+        if value is None or value < one.target.share:
+            return False
+    return True
+
+
+class Search:
+    """Bisection on a noisy, falling function; each load is run once."""
+
+    def __init__(
+        self, runs: Runs, targets: Sequence[Target], confidence: float, precision: float, whole: bool = False
+    ) -> None:
+        """`whole`: loads are whole numbers. `precision` is relative."""
+        self._runs = runs
+        self._targets = targets
+        self._confidence = confidence
+        self._precision = precision
+        self._whole = whole
+        self.rows: dict[float, list[Row]] = {}
+        self._held: dict[float, dict[Level, bool]] = {}
+
+    def look(self, loads: Sequence[float]) -> None:
+        """Run the loads that have not been run."""
+        new = [load for load in dict.fromkeys(loads) if load not in self.rows]
+        for load, rows in zip(new, self._runs(new) if new else [], strict=True):
+            self.rows[load] = rows
+
+    def carried(self, load: float, level: Level) -> bool:
+        """Return whether a load that was run is carried at a level of caution."""
+        if load not in self._held:
+            rows = distinct(self.rows[load])
+            judged = judge(self._targets, rows, self._confidence)
+            self._held[load] = {one: holds(judged, rows, one) for one in LEVELS}
+        return self._held[load][level]
+
+    def find(self, low: float, high: float) -> Found:
+        """Return the capacity between two loads."""
+        low, high = self._rounded(low), self._rounded(high)
+        self.look([low, high])
+        for _ in range(MAX_STEPS):
+            # All three ends move at once: what one looks at narrows the others too.
+            brackets = [self._bracket(level, low, high) for level in LEVELS]
+            wanted = [self._between(*b) for b in brackets if b is not None and not self._close(*b)]
+            if not wanted:
+                break
+            self.look(wanted)
+        ends = [self._bracket(level, low, high) for level in LEVELS]
+        return Found(
+            self._end(ends[0], "low", low, high, upper=False),
+            self._end(ends[1], "estimate", low, high, upper=False),
+            self._end(ends[2], "high", low, high, upper=True),
+        )
+
+    def _bracket(self, level: Level, low: float, high: float) -> tuple[float, float] | None:
+        """Return the neighbouring loads between which a level stops holding; None if there are none.
+
+        Of several changes (noise) the lowest counts: beyond it nothing is carried for certain.
+        """
+        loads = sorted(load for load in self.rows if low <= load <= high)
+        held = [self.carried(load, level) for load in loads]
+        if level == "high":  # too much for certain: from there on at every load that was tried
+            last = max((i for i, one in enumerate(held) if one), default=None)
+            return None if last is None or last == len(loads) - 1 else (loads[last], loads[last + 1])
+        first = held.index(False) if False in held else None
+        return None if first is None or first == 0 else (loads[first - 1], loads[first])
+
+    def _end(
+        self, bracket: tuple[float, float] | None, level: Level, low: float, high: float, upper: bool
+    ) -> float | None:
+        if bracket is not None:
+            return bracket[1] if upper else bracket[0]
+        if self.carried(low, level):
+            return math.inf if upper else high
+        return low if upper else None
+
+    def _close(self, below: float, above: float) -> bool:
+        return above - below <= (1 if self._whole else self._precision * above) or (
+            self._whole and above - below <= self._precision * above
+        )
+
+    def _between(self, below: float, above: float) -> float:
+        return self._rounded(math.sqrt(below * above) if above > 2 * below else (below + above) / 2)
+
+    def _rounded(self, load: float) -> float:
+        return float(round(load)) if self._whole else float(f"{load:.6g}")
+
+
+def require_capacity(it: LoadedScenario) -> CapacitySpec:
+    """Return the capacity block of a scenario; raises `ScenarioError` for what cannot be answered."""
+    spec = it.scenario.capacity
+    if spec is None:
+        raise ScenarioError(
+            f"{it.document.source}: has no capacity; add one, such as capacity: {{of: rate, from: 1, to: 50}}"
+        )
+    if not targets_of(it.scenario.slo):
+        raise ScenarioError(
+            f"{it.document.source}: capacity needs an slo to be held, such as slo: {{ttft_ms: 1000}}"
+        )
+    closed = it.scenario.workload.closed_loop is not None
+    if spec.of == "rate" and closed:
+        raise ScenarioError(
+            f"{it.document.where(('capacity', 'of'))}: a closed loop has no rate; use of: concurrency"
+        )
+    if spec.of == "concurrency" and spec.low < 1:
+        raise ScenarioError(f"{it.document.where(('capacity', 'from'))}: {spec.low:g}, a client is the least")
+    return spec
+
+
+def base_rate(it: LoadedScenario) -> float:
+    """Return the requests per second of the workload as it is written, at rate_scale 1.
+
+    A generated workload's is its long-run mean, not what a draw of it came to.
+    """
+    workload = it.scenario.workload
+    if workload.synthetic is not None and workload.synthetic.sessions is None:
+        arrivals = workload.synthetic.arrivals
+        return getattr(arrivals, "mean_rate_per_s", None) or arrivals.rate_per_s
+    trace = build_trace(changed(it, {"workload.rate_scale": 1.0}))
+    return trace_rate(trace, it)
+
+
+def trace_rate(trace: Trace, it: LoadedScenario) -> float:
+    """Return the arrivals per second of a trace."""
+    span_ns = int(trace.arrival_ns.max() - trace.arrival_ns.min())
+    if span_ns <= 0:
+        place = it.document.where(("capacity", "of"))
+        raise ScenarioError(f"{place}: all requests arrive at one instant, so there is no rate to scale")
+    return (len(trace) - 1) * NS_PER_S / span_ns
+
+
+def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
+    """Find the capacity and the saturation curve; return what study.json holds."""
+    it = campaign.it
+    targets = targets_of(it.scenario.slo)
+    rate = base_rate(it) if spec.of == "rate" else 1.0
+
+    def settings(load: float) -> dict[str, Any]:
+        if spec.of == "concurrency":
+            return {"workload.closed_loop.concurrency": int(load)}
+        return {"workload.rate_scale": float(f"{load / rate:.9g}")}
+
+    def runs(loads: Sequence[float]) -> list[list[Row]]:
+        tasks = [[campaign.task(settings(load), r) for r in range(spec.replications)] for load in loads]
+        outcomes = campaign.run([task for group in tasks for task in group])
+        found = [[outcomes[task.key] for task in group] for group in tasks]
+        refused = next((one.reason for group in found for one in group if one.row is None), None)
+        if refused is not None:
+            raise ScenarioError(refused)
+        return [[one.row for one in group if one.row is not None] for group in found]
+
+    search = Search(runs, targets, spec.confidence, spec.precision, whole=spec.of == "concurrency")
+    if spec.curve:
+        search.look([search._rounded(load) for load in _spread(spec.low, spec.high, spec.curve)])
+    found = search.find(spec.low, spec.high)
+    points = [
+        {"load": load, "settings": settings(load), **summarised(search.rows[load], targets, spec.confidence)}
+        for load in sorted(search.rows)
+    ]
+    return {
+        "kind": "capacity",
+        "schema": 1,
+        "name": it.scenario.name,
+        "of": spec.of,
+        "unit": "requests/s" if spec.of == "rate" else "clients",
+        "range": [spec.low, spec.high],
+        "capacity": {
+            "low": found.low,
+            "estimate": found.estimate,
+            "high": None if found.high == math.inf else found.high,
+        },
+        "confidence": spec.confidence,
+        "precision": spec.precision,
+        "replications": max(point["replications"] for point in points),
+        "seed": it.scenario.seed,
+        "targets": [target.words for target in targets],
+        "notes": _notes(points, targets, spec),
+        "points": points,
+    }
+
+
+def _spread(low: float, high: float, n: int) -> list[float]:
+    return [low + (high - low) * i / max(n - 1, 1) for i in range(n)]
+
+
+def _notes(points: list[dict[str, Any]], targets: Sequence[Target], spec: CapacitySpec) -> list[str]:
+    """Return what the reader must know before believing the interval."""
+    notes = []
+    requests = min(point["means"]["requests"] * point["replications"] for point in points) * 0.8
+    for target in targets:
+        needed = requests_needed(target.share, spec.confidence)
+        if requests < needed:
+            notes.append(
+                f"{target.words}: needs {needed:,} requests in the steady windows of all runs to be shown "
+                f"even if all are good, there are {requests:,.0f}; use more requests or replications"
+            )
+    if points and points[0]["replications"] < spec.replications:
+        notes.append(
+            f"nothing in the scenario depends on the seed, so {spec.replications} replications are one run; "
+            "the interval rests on the scatter of batches within it"
+        )
+    return notes
