@@ -103,3 +103,28 @@ def test_replayed_and_compared(
     assert abs(errors["whole.e2e_ms.mean"]) < 0.06
     assert abs(errors["whole.tpot_ms.mean"]) < 0.06
     assert abs(errors["whole.ttft_ms.mean"]) < 0.25
+
+
+def test_two_clocks_are_set_by_the_smallest_lag(tmp_path: Path) -> None:
+    """A published run as its tool wrote it: arrivals of 2026, stamps of a machine that was up for a day."""
+    path = SHARED.parent / "published" / "llmservingsim_requests_RTXPRO6000_Llama-3.1-8B.csv"
+    if not path.is_file():
+        pytest.skip("the published runs are not beside the repository")
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    target = tmp_path / "requests.jsonl"
+    target.write_text("\n".join(json.dumps(two_clocks(row)) for row in rows))
+    test = read_load_test(str(target))
+    assert test.format == "llmservingsim-bench"
+    assert test.requests is not None
+    by_arrival = sorted(rows, key=lambda row: float(row["arrival_s"]))
+    ttft_ms = [1e3 * (float(row["first_token_s"]) - float(row["arrival_s"])) for row in by_arrival]
+    assert test.requests.ttft_ms == pytest.approx(np.array(ttft_ms), abs=2e-3)
+
+
+def two_clocks(row: dict[str, str]) -> dict[str, float]:
+    engine = {
+        f"{name}_ts": 86_400 + float(row[f"{name}_s"]) for name in ("queued", "first_token", "last_token")
+    }
+    tokens = {"input_toks": int(row["input_tokens"]), "output_toks": int(row["output_tokens"])}
+    return {"arrival_time": 1_770_000_000 + float(row["arrival_s"]), **engine, **tokens}
