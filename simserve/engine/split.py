@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from simpy.events import Timeout
+
 from simserve.core import Chunk, LinkResult, Request, SplitResult, Trace
 from simserve.core.halves import DecodeRequest, KvMoved, PrefillRequest
 from simserve.engine.boundary import Clock, Front
@@ -208,10 +210,19 @@ class SplitCluster(Cluster):
         self._desks["prefill"].first_token(request, self.env.now)
 
     def prompt_computed(self, request: Request) -> None:
-        """The prompt is computed, and its KV stays where it is."""
-        passage, now_ns = self._passages[request.id], self.env.now
-        self.stages.prefill_end_ns[request.id] = now_ns
-        self._desks["prefill"].ended(request, now_ns)
+        """The prompt is computed, and its KV stays where it is; whoever asked for it hears a little later."""
+        passage = self._passages[request.id]
+        self._desks["prefill"].ended(request, self.env.now)
+        client_ns = 0 if self.split.room_first else passage.source.spec.client_ns
+        if not client_ns:
+            self._hand_over(passage)
+        else:
+            Timeout(self.env, client_ns).callbacks.append(lambda _: self._hand_over(passage))
+
+    def _hand_over(self, passage: _Passage) -> None:
+        """Let the KV go, and send the decoding half unless it waits for it already."""
+        now_ns = self.env.now
+        self.stages.prefill_end_ns[passage.prefill.id] = now_ns
         passage.handover.computed(lambda: self._expired(passage))
         if passage.target is None:
             target = self._desks["decode"].choose(passage.decode, now_ns)

@@ -18,6 +18,8 @@ from simserve.units import NS_PER_MS, NS_PER_S
 
 Int64 = NDArray[np.int64]
 
+BUSY = 0.9
+"""Share of the run from which on a link is called busy."""
 STAGES = ("prefill_queue", "prefill", "transfer", "decode_queue", "first_step")
 
 STAGE_DEFINITIONS = {
@@ -124,6 +126,21 @@ def split_summary(result: Result, start_ns: int, end_ns: int) -> SplitSummary | 
         decode_cached_tokens=_cached(split.columns, rows),
         links=[_link(link, (end_ns - start_ns) / NS_PER_S) for link in split.links if link.moved_bytes],
     )
+
+
+def split_warnings(split: SplitSummary | None) -> list[str]:
+    """Return what must be said of links that could not keep up, and of transfers that failed."""
+    if split is None:
+        return []
+    busy = [link for link in split.links if link.busy is not None and link.busy > BUSY]
+    lines = [
+        f"links of {link.replica} ({link.direction}, {link.gb_per_s:.4g} GB/s) are busy "
+        f"{100 * (link.busy or 0):.0f} % of the run: they limit it"
+        for link in busy
+    ]
+    if split.failed_transfers:
+        lines.append(f"{split.failed_transfers:,} transfers of KV failed")
+    return lines
 
 
 def _cached(columns: SplitColumns, rows: NDArray[np.bool_]) -> int:

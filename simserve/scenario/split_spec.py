@@ -61,7 +61,7 @@ class TransferSpec(_Part):
     )
     handshake_ms: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = Field(
         None,
-        description="From room on the decode side to the first byte; default: 1 (vLLM), 2 (SGLang).",
+        description="From room on the decode side to the first byte; default: 0.4 (vLLM), 2 (SGLang).",
     )
     reshard_gb_s: Positive | None = Field(
         None,

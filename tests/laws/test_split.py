@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.core import Result, Status, Trace
-from simserve.engine import SwitchRule
+from simserve.engine import LocalRule, SwitchRule
 from simserve.policy.split import SPLITS
 from tests.laws.checkers import (
     LawBroken,
@@ -22,7 +24,7 @@ from tests.laws.checkers import (
 )
 from tests.laws.settings import few, fewer
 from tests.laws.split_world import LAYERS, TOKEN_BYTES, SplitWorld, split_worlds
-from tests.laws.world import MAX_MODEL_LEN, make_trace, traces
+from tests.laws.world import MAX_MODEL_LEN, World, make_trace, traces
 
 every_engine = pytest.mark.parametrize("policy", SPLITS.names())
 
@@ -191,6 +193,20 @@ def test_prefill_does_not_see_how_fast_decoding_is(policy: str, data) -> None:
         if first.split.room_first:
             continue  # a prompt there waits until the decoding side has looked at it
         assert (getattr(first.split.columns, name) == getattr(second.split.columns, name)).all(), name
+
+
+@fewer
+@given(data=st.data())
+def test_a_split_that_keeps_everything_whole_is_none(data) -> None:
+    """All requests stay with the mixed replicas: to the nanosecond what these do alone."""
+    replicas, trace = data.draw(st.integers(1, 3)), data.draw(traces(sessions=True))
+    trace = replace(trace, prompt_tokens=np.minimum(trace.prompt_tokens, MAX_MODEL_LEN - 1))  # none refused
+    params = {"max_num_batched_tokens": 16, "max_num_seqs": 6}
+    split, _ = SplitWorld(params=params, mixed=replicas, local=LocalRule(1 << 40, None)).run(trace)
+    plain = World(policy="vllm", params=params, replicas=replicas).run(trace)
+    for name in ("arrival_ns", "first_scheduled_ns", "first_token_ns", "last_token_ns", "preemptions"):
+        assert (getattr(split, name) == getattr(plain, name)).all(), name
+    assert split.gaps.sum_ns == plain.gaps.sum_ns
 
 
 def test_a_planted_fault_is_caught() -> None:

@@ -211,7 +211,7 @@ SPLITS.register("vllm")(
         room_first=False,
         computes_prompts=True,
         first_token="decode",
-        handshake_ms=1.0,
+        handshake_ms=0.4,
         lease_s=None,
         source="vLLM V1 with the NIXL connector (pull)",
     )
