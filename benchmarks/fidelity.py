@@ -93,7 +93,7 @@ def published() -> list[str]:
     for name in TABLES:
         table = SHARED / "published" / f"{name}.csv"
         if not table.is_file():
-            skipped.append(f"published results ({table.name})")
+            skipped.append(name)
             continue
         started = time.monotonic()
         print(f"  {name} ...", flush=True)
@@ -104,7 +104,7 @@ def published() -> list[str]:
         print(f"  {name}: {time.monotonic() - started:.0f} s", flush=True)
     if failed:
         raise CommandFailed("; ".join(failed))
-    return skipped
+    return [f"published results ({', '.join(skipped)})"] if skipped else []
 
 
 def effects() -> list[str]:
