@@ -3,6 +3,7 @@
 from simserve.core.batch import Batch, Chunk, Wait
 from simserve.core.request import Request
 from simserve.core.result import (
+    GroupResult,
     LinkResult,
     PoolFacts,
     ReplicaResult,
@@ -19,6 +20,7 @@ from simserve.core.trace import Trace, TraceOrigin
 __all__ = [
     "Batch",
     "Chunk",
+    "GroupResult",
     "LinkResult",
     "PoolFacts",
     "ReplicaResult",

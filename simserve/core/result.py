@@ -108,6 +108,28 @@ class ReplicaResult:
 
 
 @dataclass(frozen=True)
+class GroupResult:
+    """Totals of one group of attention ranks that step together (each rank is a replica of the result)."""
+
+    name: str
+    pool: str
+    ranks: int
+    steps: int
+    """Steps of the group; a rank without work joins them with a dummy batch."""
+    busy_ns: int
+    phases_ns: dict[str, int]
+    """Time of slowest rank, shared expert, dispatch, experts and combine, before any overlap of them."""
+    gamma: tuple[float, ...]
+    """Mean load of the busiest expert rank over the mean rank's, per MoE layer; empty: taken as even."""
+    rebalances: int
+    skipped_rebalances: int
+    moved_bytes: int
+    """Expert weights that rebalances moved, all ranks together."""
+    blocked_ns: int
+    """Time in which steps waited for moved weights."""
+
+
+@dataclass(frozen=True)
 class PoolFacts:
     """Constants of one pool's deployment that utilisation figures need."""
 
@@ -238,6 +260,8 @@ class Result:
     warnings: tuple[str, ...] = ()
     split: SplitResult | None = None
     """None without a prefill/decode split."""
+    groups: tuple[GroupResult, ...] = ()
+    """Groups of attention ranks that step together."""
 
     def __len__(self) -> int:
         return len(self.arrival_ns)

@@ -2,7 +2,7 @@
 
 from simserve.engine.cluster import Progress
 from simserve.engine.simulate import simulate
-from simserve.engine.spec import ReplicaSpec
+from simserve.engine.spec import GroupSpec, ReplicaSpec
 from simserve.engine.split_spec import LocalRule, SplitSpec, SwitchRule
 
-__all__ = ["LocalRule", "Progress", "ReplicaSpec", "SplitSpec", "SwitchRule", "simulate"]
+__all__ = ["GroupSpec", "LocalRule", "Progress", "ReplicaSpec", "SplitSpec", "SwitchRule", "simulate"]

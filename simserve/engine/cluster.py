@@ -9,11 +9,12 @@ from simpy.events import Timeout
 from simserve.core import Request, Status, Trace
 from simserve.engine.boundary import Clock, Front
 from simserve.engine.decode_table import DecodeTable
+from simserve.engine.lockstep import build_groups
+from simserve.engine.rank import Rank
 from simserve.engine.recorder import Recorder
 from simserve.engine.replica import Replica
 from simserve.engine.spec import ReplicaSpec
 from simserve.engine.view import View
-from simserve.latency.base import StepLatency
 from simserve.router.base import Router, Target
 
 Progress = Callable[[int, int, int], None]
@@ -48,6 +49,7 @@ class Cluster:
         self._output_tokens = trace.output_tokens.tolist()
         self.tables: dict[int, DecodeTable] = {}
         self.replicas = [self._build(spec, rank) for rank, spec in enumerate(specs)]
+        self.groups = build_groups(env, self.front, self.replicas, recorder.gaps)
         routed = len(specs) > 1
         self._tell_first_token = getattr(router, "first_token", None) if routed else None
         self._tell_ended = getattr(router, "ended", None) if routed else None
@@ -56,7 +58,7 @@ class Cluster:
 
     def _build(self, spec: ReplicaSpec, rank: int) -> Replica:
         table = self.tables.setdefault(id(spec.latency), DecodeTable(spec.latency))
-        return _replica_class(spec.latency)(self.env, self, spec, rank, table)
+        return _replica_class(spec)(self.env, self, spec, rank, table)
 
     def _make_views(self, refresh_ns: int) -> list[View]:
         """Let a router with a refresh interval see the replicas as of its last refresh."""
@@ -147,7 +149,9 @@ def _cut(request: Request, spec: ReplicaSpec) -> str:
     return f"answer cut at max_model_len {spec.max_model_len} ({spec.limit_reason})"
 
 
-def _replica_class(latency: StepLatency) -> type[Replica]:
+def _replica_class(spec: ReplicaSpec) -> type[Replica]:
     from simserve.engine.pipeline import PipelineReplica
 
-    return PipelineReplica if latency.stages > 1 else Replica
+    if spec.group is not None:
+        return Rank
+    return PipelineReplica if spec.latency.stages > 1 else Replica

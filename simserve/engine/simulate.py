@@ -64,6 +64,7 @@ def simulate(
             f"the run ended with {len(trace) - recorder.ended} of {len(trace)} requests unfinished: "
             f"first row {int(np.argmax(np.array(recorder.status) == Status.UNFINISHED))}"
         )
+    groups = tuple(group.result() for group in cluster.groups)
     provenance_ns: dict[str, float] = {}
     for table in cluster.tables.values():
         table.collect(recorder.gaps, provenance_ns)
@@ -82,6 +83,7 @@ def simulate(
         provenance_ns=provenance_ns,
         end_ns=recorder.end_ns,
         split=split_result,
+        groups=groups,
     )
 
 

@@ -5,8 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from simserve.experts.state import ExpertPlan
 from simserve.latency.base import StepLatency
+from simserve.latency.lockstep import LockstepLatency
 from simserve.policy.base import Policy
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSpec:
+    """Attention ranks that step together: the same object in the spec of each."""
+
+    name: str
+    pool: str
+    latency: LockstepLatency
+    """May be shared with equal groups."""
+    experts: ExpertPlan | None = None
+    """How picks spread over experts, and where these lie; None: every rank gets the same."""
 
 
 @dataclass(frozen=True)
@@ -31,3 +45,5 @@ class ReplicaSpec:
     """Which half of a request it computes; mixed: all of it."""
     client_ns: int = 0
     """Time of a request outside the engine (API server, network, both ways): delays what the client sees."""
+    group: GroupSpec | None = None
+    """Set: it is one attention rank of this group, and `latency` is the group's."""

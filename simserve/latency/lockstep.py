@@ -19,7 +19,7 @@ from simserve.experts.maxima import RankMaximum
 from simserve.latency.base import PAGE, PROVENANCE
 from simserve.latency.blocks.plan import GroupLayers
 from simserve.latency.counted import CountedTimes
-from simserve.latency.grid import Float64
+from simserve.latency.grid import ANALYTIC, INTERPOLATED, Float64
 from simserve.latency.overhead import EngineOverhead
 from simserve.latency.overlap import OverlapSpec, Parts, beside, serial, two_batches
 from simserve.latency.table_latency import TableLatency
@@ -38,16 +38,21 @@ class RankWork(NamedTuple):
 
 
 class StepNote(NamedTuple):
-    """What a step was made of, for the books: ns by phase, and where they come from."""
+    """What k steps are made of, for the books, before any overlap."""
 
-    phases_ns: tuple[int, int, int, int, int]
-    """Slowest rank, shared expert, dispatch, experts, combine: of one step, before any overlap."""
-    provenance: tuple[float, ...]
-    """Shares by `PROVENANCE`."""
+    slowest_ns: Int64
+    """The slowest rank's own work in each step, int64[k]."""
+    rows: Int64
+    """What it computes: a row of the table of attention pages (int64[k]), or -1 with prompt chunks."""
+    group_ns: tuple[int, int, int, int]
+    """Shared expert, dispatch, experts, combine of each step."""
+    group_parts: Float64
+    """ns of these by `PROVENANCE`, float64[4]."""
     group_tokens: int
 
 
 PHASES = ("slowest rank", "shared expert", "dispatch", "experts", "combine")
+MIXED = -1
 
 
 class LockstepLatency:
@@ -118,10 +123,10 @@ class LockstepLatency:
         parts = self._parts(slowest, most_shown, -(-total // 2) if halved else total, maximum)
         kernels_ns = self._compose(parts, halved, attention.max(axis=0), run_tokens)
         cpu_ns = self._step_cpu_ns + self._sequence_cpu_ns * most
-        first = int(local[:, 0].argmax())
-        return self._with_overhead(kernels_ns, cpu_ns, not graph), self._note(
-            parts, halved, total, most_shown, (int(shown[first]), int(contexts[first, 0]) // PAGE)
-        )
+        late = local.argmax(axis=0)
+        rows = self._page_rows[shown[late], contexts[late, np.arange(len(late))] // PAGE]
+        note = self._note(parts, halved, total, most_shown, rows)
+        return self._with_overhead(kernels_ns, cpu_ns, not graph), note
 
     def mixed_step_ns(
         self,
@@ -164,7 +169,7 @@ class LockstepLatency:
         parts = self._parts(one, most_shown, -(-total // 2) if halved else total, maximum)
         kernels_ns = self._compose(parts, halved, np.array([attention], np.int64), run_tokens)
         step_ns = self._with_overhead(kernels_ns, self._step_cpu_ns + cpu_ns, True)
-        return int(step_ns[0]), self._note(parts, halved, total, most_shown, None)
+        return int(step_ns[0]), self._note(parts, halved, total, most_shown, np.array([MIXED]))
 
     def _halved(self, working: int, fewest: int, least: int) -> bool:
         """Return True if the step is split in two: every rank must have enough to do."""
@@ -227,7 +232,7 @@ class LockstepLatency:
     def _parts(self, slowest: Int64, most: int, total: int, maximum: RankMaximum | None) -> Parts:
         if not self._groups:
             return Parts(slowest, 0, 0, 0, 0, 0)
-        dispatch_ns, combine_ns, _ = self._wire(most, total)
+        dispatch_ns, combine_ns, _ = self._wire(most)
         experts_ns, _ = self._experts_ns(most, total, maximum)
         shared_ns = self._shared.at(most)
         if not self.overlap.shared_expert:
@@ -235,18 +240,17 @@ class LockstepLatency:
         sms = self._groups[0].kernels.share_of_sms(most)
         return Parts(slowest, shared_ns, dispatch_ns, experts_ns, combine_ns, self._moe_layers, sms)
 
-    def _wire(self, most: int, total: int) -> tuple[int, int, Float64]:
+    def _wire(self, most: int) -> tuple[int, int, Float64]:
         """Return dispatch and combine of all layers in ns, and their ns by provenance, float64[4]."""
-        key = most
-        found = self._wires.get(key)
+        found = self._wires.get(most)
         if found is None:
             ends, parts = [0.0, 0.0], np.zeros(4)
             for group in self._groups:
-                costs = group.kernels.wire(np.array([float(most)]), np.array([float(total)]))
+                costs = group.kernels.wire(np.array([float(most)]))
                 for end, cost in enumerate(costs):
                     ends[end] += float(cost.us[0]) * group.times
                     parts[int(cost.tags[0])] += 1000 * float(cost.us[0]) * group.times
-            found = self._wires[key] = (round(1000 * ends[0]), round(1000 * ends[1]), parts)
+            found = self._wires[most] = (round(1000 * ends[0]), round(1000 * ends[1]), parts)
         return found
 
     def _experts_ns(self, most: int, total: int, maximum: RankMaximum | None) -> tuple[int, Float64]:
@@ -281,47 +285,61 @@ class LockstepLatency:
 
     # -- the books ----------------------------------------------------------------------------------------
 
-    def _note(
-        self, parts: Parts, halved: bool, total: int, most: int, page: tuple[int, int] | None
-    ) -> StepNote:
+    def _note(self, parts: Parts, halved: bool, total: int, most: int, rows: Int64) -> StepNote:
         factor = 2 if halved else 1
-        local_ns = int(parts.local[0])
-        phases = tuple(factor * int(ns) for ns in (local_ns, *parts[1:5]))
-        found = self._page_parts.get(page)
-        if found is None:
-            found = self._page_parts[page] = self._local_shares(page)
-        by_tag = found * local_ns
+        by_tag = np.zeros(4)
         if self._groups:
             half_total = -(-total // 2) if halved else total
-            by_tag = by_tag + self._wire(most, half_total)[2]
-            by_tag = by_tag + self._experts[self._experts_key(most, half_total)][1]
-            by_tag[1] += parts.shared
-        shares = by_tag / max(1.0, float(by_tag.sum()))
-        return StepNote(phases, tuple(shares.tolist()), total)  # pyright: ignore[reportArgumentType]
+            by_tag = self._wire(most)[2] + self._experts_ns(most, half_total, self._experts_of)[1]
+            by_tag[INTERPOLATED] += parts.shared
+        shared, dispatch, experts, combine = (factor * ns for ns in parts[1:5])
+        group_ns = (shared, dispatch, experts, combine)
+        return StepNote(factor * parts.local, rows, group_ns, factor * by_tag, total)
 
     def _experts_key(self, most: int, total: int) -> tuple[int, bool]:
         """Return what the experts' time depends on: all tokens, and which kernels run."""
         return total, self._groups[0].kernels.share_of_sms(most) == 0.0
 
-    def _local_shares(self, page: tuple[int, int] | None) -> Float64:
-        """Return where a rank's own time comes from, as shares, float64[4]."""
-        if page is None:
-            ns = self.rank.step_provenance()
-        else:
-            ns = self.rank.decode_provenance(page[0], page[1], np.ones(PAGE, np.int64))
-        shares = np.array([ns[name] for name in PROVENANCE])
-        return shares / max(1.0, shares.sum())
-
-    def book(self, note: StepNote, total_ns: int) -> None:
-        """Book that steps like the noted one took `total_ns` together."""
-        self._booked += np.array(note.provenance) * total_ns
+    def book(self, note: StepNote, steps: int, total_ns: int) -> None:
+        """Book the first `steps` of the noted steps, which took `total_ns`."""
+        self._total_ns += total_ns
+        self._group_parts += steps * note.group_parts
+        local = note.slowest_ns[:steps]
+        if note.rows[0] == MIXED:
+            self._mixed_ns += int(local.sum())
+            return
+        if len(self._row_ns) < self._page_count:
+            self._row_ns = np.concatenate([self._row_ns, np.zeros(len(self._pages) - len(self._row_ns))])
+        np.add.at(self._row_ns, note.rows[:steps], local)
 
     def step_provenance(self) -> dict[str, float]:
-        """Return ns by `PROVENANCE` of all that was booked."""
-        return dict(zip(PROVENANCE, self._booked.tolist(), strict=True))
+        """Return ns by `PROVENANCE` of all that was booked.
+
+        Where parts overlap they count in proportion; what no kernel explains is the engine's own time.
+        """
+        total = self._group_parts.copy()
+        if self._mixed_ns:
+            total += self._mixed_ns * _shares(self.rank.step_provenance())
+        for n, page in np.argwhere(self._page_rows >= 0).tolist():
+            ns = self._row_ns[self._page_rows[n, page]] if self._page_rows[n, page] < len(self._row_ns) else 0
+            if ns:
+                ones = np.ones(PAGE, np.int64)
+                total += ns * _shares(self.rank.decode_provenance(n, page, ones))
+        known = float(total.sum())
+        if known > self._total_ns:
+            total *= self._total_ns / known
+        else:
+            total[ANALYTIC] += self._total_ns - known
+        return dict(zip(PROVENANCE, total.tolist(), strict=True))
 
     def forget(self) -> None:
         """Drop what was booked so far."""
-        self._booked = np.zeros(4)
-        self._page_parts: dict[tuple[int, int] | None, Float64] = {}
+        self._total_ns = self._mixed_ns = 0
+        self._group_parts = np.zeros(4)
+        self._row_ns = np.zeros(len(self._pages))
         self.rank.forget()
+
+
+def _shares(ns_by_provenance: dict[str, float]) -> Float64:
+    shares = np.array([ns_by_provenance[name] for name in PROVENANCE])
+    return shares / max(1.0, shares.sum())

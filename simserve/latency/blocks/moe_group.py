@@ -50,7 +50,7 @@ class EpGroup:
             RoutedExperts(machine, experts, load, phase) for phase in ("decode", "prefill")
         )
 
-    def wire(self, tokens: Float64, group_tokens: Float64) -> tuple[Cost, Cost]:
+    def wire(self, tokens: Float64) -> tuple[Cost, Cost]:
         """Return dispatch and combine of the fullest rank's tokens."""
         share = np.maximum(tokens / self._tp, 1.0)
         return self._dispatch.cost(share), self._combine.cost(share)
@@ -92,7 +92,7 @@ class GatheredGroup:
             self._after = collective(machine, "token reduce-scatter", "reduce_scatter", gpus, gathered)
         self._experts = RoutedExperts(machine, experts, setting.expert_load)
 
-    def wire(self, tokens: Float64, group_tokens: Float64) -> tuple[Cost, Cost]:
+    def wire(self, tokens: Float64) -> tuple[Cost, Cost]:
         """Return all-gather and reduce-scatter at the fullest rank's tokens, as engines pad them."""
         after = self._after.cost(tokens)
         none = Cost(np.zeros_like(after.us), np.zeros_like(after.tags))

@@ -48,11 +48,8 @@ All2All = Literal["deepep", "deepep_low_latency", "deepep_normal", "nccl", "anal
 class GroupKernels(Protocol):
     """The kernels of one MoE layer whose time more than one rank decides."""
 
-    def wire(self, tokens: Float64, group_tokens: Float64) -> tuple[Cost, Cost]:
-        """Return the cost of getting `tokens` of the fullest rank to their experts, and back.
-
-        `group_tokens` are those of all ranks (float64[n] both).
-        """
+    def wire(self, tokens: Float64) -> tuple[Cost, Cost]:
+        """Return the cost of getting `tokens` of the fullest rank (float64[n]) to their experts, and back."""
         ...
 
     def experts(self, tokens: Float64, group_tokens: Float64) -> Cost:
