@@ -116,7 +116,7 @@ def frontier(table: dict[str, Any], x_key: str, y_key: str) -> Figure:
         "x": short(np.array([xs[p.name] for p in points])),
         "y": short(np.array([ys[p.name] for p in points])),
         "text": [p.name for p in points],
-        "textposition": "top center",
+        "textposition": _label_places([(xs[p.name], ys[p.name]) for p in points]),
         "marker": {"color": [f"${p.colour}" for p in points], "size": 10},
         "hovertemplate": "%{text}: %{x:,.4~g} ms, %{y:,.4~g} ms<extra></extra>",
         "cliponaxis": False,
@@ -131,6 +131,25 @@ def frontier(table: dict[str, Any], x_key: str, y_key: str) -> Figure:
             "showlegend": False,
         },
     }
+
+
+_NEAR = 0.08
+"""Points nearer than this share of the picture in both directions would print labels over each other."""
+_PLACES = ("top center", "bottom center", "middle right", "middle left")
+
+
+def _label_places(points: list[tuple[float, float]]) -> list[str]:
+    """Return where each point's label goes: above it, or elsewhere where a neighbour's is already."""
+    if not points:
+        return []
+    spots = np.log(np.array(points, dtype=np.float64))
+    span = np.maximum(np.ptp(spots, axis=0), 1e-9)
+    places: list[str] = []
+    for i, spot in enumerate(spots):
+        near = [j for j in range(i) if (np.abs(spots[j] - spot) < _NEAR * span).all()]
+        taken = {places[j] for j in near}
+        places.append(next((place for place in _PLACES if place not in taken), _PLACES[0]))
+    return places
 
 
 def _both(xs: dict[str, Any], ys: dict[str, Any], name: str) -> bool:
@@ -155,40 +174,59 @@ def _axis(title: str, values: list[float]) -> dict[str, Any]:
     return {**axis, "type": "log", "dtick": "D2" if span < 2 else 1, "range": bounds}
 
 
+_SOURCES = {"hbm": "$decode", "cpu": "$queue", "ssd": "$requeue", "remote": "$other", "computed": "$prefill"}
+"""Where prompt tokens come from, fastest first, and how each is drawn."""
+
+
 def prompt_sources(runs: dict[str, StoredRun]) -> Figure:
-    """Return one bar per run: prompt tokens of completed requests found in the prefix cache, and computed."""
+    """Return one bar per run: prompt tokens of completed requests found in HBM or a tier, and computed."""
     names = list(runs)[::-1]
-    counts = [runs[name].summary["counts"] for name in names]
-    whole = np.array([max(found["prompt_tokens"], 1) for found in counts], dtype=np.float64)
-    hit = np.array([found.get("cached_tokens", 0) for found in counts], dtype=np.float64)
-    if not hit.any():
+    found = [_tokens_by_source(runs[name].summary) for name in names]
+    whole = np.array([max(sum(tokens.values()), 1) for tokens in found], dtype=np.float64)
+    if not any(tokens[source] for tokens in found for source in tokens if source != "computed"):
         return {"data": [], "layout": {}}
-    bars = [("found in the prefix cache", "$decode", hit), ("computed", "$prefill", whole - hit)]
+    labels = {"hbm": "found in the prefix cache", "computed": "computed"}
+    shares = {
+        source: np.array([tokens.get(source, 0) for tokens in found], np.float64) for source in _SOURCES
+    }
     traces = [
         {
             "type": "bar",
             "orientation": "h",
-            "name": label,
+            "name": labels.get(source, f"loaded from {source}"),
             "y": names,
             "x": short(100 * tokens / whole),
             "customdata": [f"{int(n):,}" for n in tokens],
-            "hovertemplate": "%{customdata} tokens, %{x:.3~g} %<extra>" + label + "</extra>",
-            "marker": {"color": colour},
+            "hovertemplate": "%{customdata} tokens, %{x:.3~g} %<extra>%{fullData.name}</extra>",
+            "marker": {"color": _SOURCES[source]},
         }
-        for label, colour, tokens in bars
+        for source, tokens in shares.items()
+        if tokens.any() or source in labels
     ]
     return {
         "data": traces,
         "layout": {
-            "height": 4 + 2.2 * len(names),
+            "height": 6 + 2.2 * len(names),
             "barmode": "stack",
             "bargap": 0.35,
             "xaxis": {"range": [0, 100], "ticksuffix": " %", "dtick": 25},
             "yaxis": {"automargin": True, "showgrid": False},
-            "showlegend": False,
-            "margin": {"t": 8, "l": 10, "r": 34, "b": 30},
+            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+            "margin": {"t": 30, "l": 10, "r": 34, "b": 30},
         },
     }
+
+
+def _tokens_by_source(summary: dict[str, Any]) -> dict[str, int]:
+    """Return prompt tokens by source; a tier has no more than was found (preempted requests load again)."""
+    counts = summary["counts"]
+    cached = left = counts.get("cached_tokens", 0)
+    tokens: dict[str, int] = {}
+    for tier in summary.get("kv_tiers") or []:
+        share = min(left, tier["hit_tokens"])
+        tokens[tier["kind"]] = tokens.get(tier["kind"], 0) + share
+        left -= share
+    return tokens | {"hbm": left, "computed": counts["prompt_tokens"] - cached}
 
 
 def hits_by_capacity(table: dict[str, Any]) -> Figure:
