@@ -152,10 +152,14 @@ class Replica:
                 self._settle(steps)
 
     def enqueue(self, request: Request, length: int) -> None:
-        """Take in a request whose answer has `length` tokens; interrupt a run that it might change."""
+        """Take in a request whose answer has `length` tokens."""
         if self.view is not None:
             self.view.catch_up(self.env.now)
         self.books.open(request, length)
+        self.tell(request)
+
+    def tell(self, request: Request) -> None:
+        """Give the scheduler an arrival when it may see it; interrupt a run that it might change."""
         if self._idle is not None:
             self.policy.add(request)
             self._idle.fire(self.order)

@@ -26,7 +26,7 @@ from simserve.engine.role_switch import RoleSwitch
 from simserve.engine.spec import ReplicaSpec
 from simserve.engine.split_replica import SplitPipelineReplica, SplitReplica
 from simserve.engine.split_spec import SplitSpec
-from simserve.engine.stages import StageRecorder
+from simserve.engine.stages import PromptRecorder, StageRecorder
 from simserve.errors import InvariantError
 
 FAILED = "KV transfer failed"
@@ -54,7 +54,7 @@ class _PrefillSide:
     cluster: SplitCluster
     """Both set by the cluster."""
 
-    def __init__(self, recorder: Recorder, fast_forward: bool) -> None:
+    def __init__(self, recorder: PromptRecorder, fast_forward: bool) -> None:
         self.recorder = recorder
         self.fast_forward = fast_forward
 

@@ -28,20 +28,9 @@ class SplitReplica(Replica):
 
     def deliver(self, news: KvMoved) -> None:
         """Give news to the scheduler as an arrival would come: when it may see it, cutting a run short."""
-        request = cast(Request, news)
         if self.view is not None:
             self.view.catch_up(self.env.now)
-        if self._idle is not None:
-            self.policy.add(request)
-            self._idle.fire(self.order)
-            self._idle = None
-            return
-        if self._lookahead is None or not self._lookahead.stepping:
-            self.policy.add(request)
-        else:
-            self._lookahead.hold(request, self._steps_begun())
-        if self._sleep is not None:
-            self._bring_forward(self._sleep)
+        self.tell(cast(Request, news))
 
     def turn(self, side: Cluster) -> None:
         """Change sides; nobody may be here."""

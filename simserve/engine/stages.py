@@ -7,23 +7,41 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
-from simserve.core import SplitColumns
+from simserve.core import Request, SplitColumns
 from simserve.core.result import ABSENT
-from simserve.engine.recorder import Recorder
+from simserve.engine.gaps import GapRecorder
 
 
-class StageRecorder:
-    """Stamps of split requests. What the prefill side would record goes to a recorder of its own."""
+class PromptRecorder:
+    """What prefill replicas write down, as they would in a `Recorder`: their tokens are not shown."""
 
     def __init__(self, requests: int) -> None:
         """`requests` rows."""
-        self.prefill = Recorder(requests, (0, 0))
+        self.first_scheduled_ns = _column(requests)
+        self.first_token_ns = _column(requests)
+        """The end of the prompt."""
+        self.cached_tokens = _column(requests, 0)
+        self.preemptions = _column(requests, 0)
+        self.requeued_ns = _column(requests, 0)
+        self.gaps = GapRecorder()
+
+    def is_steady(self, request: Request) -> bool:
+        """Return False: gaps are counted on the other side."""
+        return False
+
+
+class StageRecorder:
+    """Stamps of split requests."""
+
+    def __init__(self, requests: int) -> None:
+        """`requests` rows."""
+        self.prefill = PromptRecorder(requests)
         self.prefill_replica = _column(requests)
-        self.prefill_end_ns = _column(requests)
+        self.prefill_end_ns = self.prefill.first_token_ns
         self.room_ns = _column(requests)
         self.transfer_end_ns = _column(requests)
         self.transfer_bytes = _column(requests, 0)
-        self.transfer_ok = _column(requests)
+        self.transfer_ok = array("b", [ABSENT]) * requests
 
     def columns(self, decode: dict[str, NDArray[np.int64]]) -> SplitColumns:
         """Return the columns of the split; make those of the decoding side, `decode`, true for both sides."""
