@@ -109,6 +109,20 @@ def test_the_threshold_spares_a_lone_request_only_in_the_newest_version() -> Non
         assert engine.step() == {"chunks": [(0, 0, tokens)], "admitted": [0]}
 
 
+def test_the_adaptive_threshold_is_a_fair_share_of_the_budget() -> None:
+    """24 tokens for three requests are 8 each, more than the threshold; when one decodes it still counts."""
+    engine = Engine(
+        max_num_batched_tokens=24, long_prefill_token_threshold=5, long_prefill_token_threshold_adaptive=True
+    )
+    for number, prompt in enumerate([20, 20, 3]):
+        engine.add(number, prompt, output=2)
+    assert engine.steps(3) == [
+        {"chunks": [(0, 0, 8), (1, 0, 8), (2, 0, 3)], "admitted": [0, 1, 2]},
+        {"decodes": 1, "chunks": [(0, 8, 8), (1, 8, 8)]},  # the short one ends here
+        {"chunks": [(0, 16, 4), (1, 16, 4)]},
+    ]
+
+
 def test_the_last_running_request_is_preempted_and_recomputed_before_those_that_wait() -> None:
     """Six blocks: both prompts fill two, both ninth tokens take one more, the thirteenth ones do not fit."""
     engine = Engine(kv_blocks=6)
