@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +25,7 @@ def run(
     ops: Annotated[
         list[str], typer.Option("--ops", help="Operation to measure; may be repeated (default: all).")
     ] = [],  # noqa: B006
-    tp: Annotated[list[int], typer.Option("--tp", help="TP degree; may be repeated (default: 1).")] = [1],  # noqa: B006
+    tp: Annotated[list[str], typer.Option("--tp", help="TP degree; may be repeated.")] = ["1"],  # noqa: B006
     dtype: Annotated[str, typer.Option(help="Type of activations (default: bf16 on a GPU, fp32).")] = "",
     weights_dtype: Annotated[
         list[str], typer.Option("--weights-dtype", help="Type of weights; may be repeated (default: dtype).")
@@ -46,17 +47,19 @@ def run(
 
     simserve profile run --gpu-name cpu --budget 1m --ops gemm --models tiny
 
-    Exit codes: 0 done (or the budget is used up); 2 the input is wrong, or torch or the GPU is missing; 3 done,
-    but some kernels were wrong, failed or did not fit in memory.
+    Exit codes: 0 done (or the budget is used up); 2 the input is wrong, or torch or the GPU is missing; 3
+    done, but some kernels were wrong, failed or did not fit in memory.
     """
+    started = time.monotonic()
     from simserve.cli.profile_progress import shown
     from simserve.profiler.job import Job
 
+    most_s = _seconds(budget)
     job = Job.make(
         gpu=gpu_name,
         models=_split(models),
         ops=_split(ops),
-        tps=[_degree(text) for text in _split([str(it) for it in tp])],
+        tps=[_degree(text) for text in _split(tp)],
         dtype=dtype,
         weight_dtypes=_split(weights_dtype),
         device=device or ("cpu" if gpu_name == "cpu" else "cuda"),
@@ -67,7 +70,7 @@ def run(
             print(job.describe(case))
         return
     with shown(quiet) as progress:
-        outcome = job.run(out, _seconds(budget), resume, progress)
+        outcome = job.run(out, most_s - (time.monotonic() - started), resume, progress)
     _report(outcome, quiet)
 
 

@@ -52,8 +52,15 @@ class Kernel(NamedTuple):
 class Op(Protocol):
     """An operation: a module of `ops`, so to say a table."""
 
-    name: str
-    key_columns: tuple[str, ...]
+    @property
+    def name(self) -> str:
+        """Name of the table."""
+        ...
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """Columns of the table's key."""
+        ...
 
     def cases(self, shapes: Shapes, device: Device) -> Iterable[Case]:
         """Yield what is to be measured for these shapes, by every backend that is installed."""

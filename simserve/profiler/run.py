@@ -15,6 +15,7 @@ from simserve.profiler.device import Device, NotEnoughMemory
 from simserve.profiler.journal import NAME, Journal
 from simserve.profiler.machine_file import write_machine_file
 from simserve.profiler.need import need_torch
+from simserve.profiler.ops.collective import Collective
 from simserve.profiler.tables import write_tables
 from simserve.profiler.timing import Timing, measure
 
@@ -128,6 +129,8 @@ def measure_case(case: Case, op: Op, device: Device, most_s: float) -> dict[str,
     torch = need_torch()
     try:
         torch.manual_seed(0)
+        if isinstance(op, Collective):
+            return {**begin, **_on_ranks(op, case, device, most_s)}
         kernel = op.build(case, device)
         error = kernel.error()
         if not error <= kernel.tolerance:
@@ -143,6 +146,13 @@ def measure_case(case: Case, op: Op, device: Device, most_s: float) -> dict[str,
         return {**begin, "status": "oom" if oom else "failed", "why": _one_line(caught)}
     row = {**begin, "status": "ok", "kernel": kernel.name, "backend_version": kernel.version}
     return {**row, **_columns(timing), "error": error}
+
+
+def _on_ranks(op: Collective, case: Case, device: Device, most_s: float) -> dict[str, Any]:
+    timing, error, name, version = op.time_on_ranks(case, device, most_s)
+    if error:
+        return {"status": "wrong", "why": f"off by {error:.3g} from sums of whole numbers"}
+    return {"status": "ok", "kernel": name, "backend_version": version, **_columns(timing), "error": error}
 
 
 def _columns(timing: Timing) -> dict[str, Any]:

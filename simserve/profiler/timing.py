@@ -1,7 +1,8 @@
 """How a kernel is timed: warm-up, rotating inputs, repeats until the median is known well enough.
 
 On a GPU by CUDA events around several calls, small kernels inside a replayed CUDA graph, so that the launch
-by Python is not measured; on a CPU by the wall clock, call by call (there is no launch to hide).
+by Python is not measured; on a CPU by the wall clock, call by call (there is
+no launch to hide), with other work in between.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,9 @@ TARGET_ERROR = 0.02
 """Relative standard error of the median at which repeating stops."""
 MIN_SAMPLES, MAX_SAMPLES = 7, 400
 SAMPLE_US = 200.0
-"""A sample of a shorter kernel takes several calls."""
+"""A sample of a shorter kernel takes several calls (on a GPU)."""
+OTHER_BYTES = 8 * 2**20
+"""Weights of the product between two timed calls on a CPU: more than a core's own caches hold."""
 GRAPH_BELOW_US = 200.0
 """Kernels shorter than this are replayed from a CUDA graph."""
 
@@ -49,20 +53,29 @@ def measure(call: Callable[[int], Any], sets: int, device: Device, most_s: float
 
 
 def _wall_samples(call: Callable[[int], Any], sets: int, most_s: float) -> list[float]:
-    begin = time.perf_counter_ns()
-    call(0)
-    once_us = max(0.1, (time.perf_counter_ns() - begin) / 1000)
-    inner = max(1, min(1000, round(SAMPLE_US / once_us)))
+    """Time single calls, each after a product of other data: in a model, too, something else ran before.
+
+    Without it a norm of one token finds its code and data in the core's own caches and is timed three times as
+    fast as it runs between two products.
+    """
+    other = _other_work()
     deadline = time.perf_counter() + most_s
     samples: list[float] = []
     place = 0
     while _go_on(samples, deadline):
+        other()
         begin = time.perf_counter_ns()
-        for _ in range(inner):
-            call(place)
-            place = (place + 1) % sets
-        samples.append((time.perf_counter_ns() - begin) / 1000 / inner)
+        call(place)
+        samples.append((time.perf_counter_ns() - begin) / 1000)
+        place = (place + 1) % sets
     return samples
+
+
+@cache
+def _other_work() -> Callable[[], Any]:
+    torch = need_torch()
+    weights, x = torch.ones(OTHER_BYTES // 4096, 1024), torch.ones(4, 1024)
+    return lambda: torch.nn.functional.linear(x, weights)
 
 
 def _on_cuda(call: Callable[[int], Any], sets: int, most_s: float) -> Timing:

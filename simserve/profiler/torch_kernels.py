@@ -21,8 +21,13 @@ def gathered(cache: Any, block_table: Any) -> Any:
 def paged_decode(
     q: Any, k_cache: Any, v_cache: Any, block_table: Any, lengths: Any, scale: float, window: int = 0
 ) -> Any:
-    """Return attention of one query per sequence, [sequences, q_heads, d] to the same; `lengths` int64."""
+    """Return attention of one query per sequence, [sequences, q_heads, d] to the same; `lengths` int64.
+
+    On a GPU all in one call, padded to the longest; on a CPU one after another, so that nothing is padded.
+    """
     torch = need_torch()
+    if q.device.type == "cpu":
+        return _one_by_one(q, k_cache, v_cache, block_table, lengths, scale, window)
     k, v = gathered(k_cache, block_table), gathered(v_cache, block_table)
     place = torch.arange(k.shape[2], device=q.device)
     seen = place[None, :] < lengths[:, None]
@@ -32,6 +37,26 @@ def paged_decode(
         q.unsqueeze(2), k, v, attn_mask=seen[:, None, None, :], scale=scale, enable_gqa=True
     )
     return out.squeeze(2)
+
+
+def _one_by_one(
+    q: Any, k_cache: Any, v_cache: Any, block_table: Any, lengths: Any, scale: float, window: int
+) -> Any:
+    torch = need_torch()
+    out = torch.empty(*q.shape[:2], v_cache.shape[-1], dtype=q.dtype)
+    size = k_cache.shape[1]
+    for index, length in enumerate(lengths.tolist()):
+        first = max(0, length - window) if window else 0
+        row = block_table[index, first // size : -(-length // size)]
+        seen = slice(first % size, first % size + length - first)
+        k, v = (
+            cache[row].view(-1, *cache.shape[2:])[seen].transpose(0, 1).unsqueeze(0)
+            for cache in (k_cache, v_cache)
+        )
+        out[index] = torch.nn.functional.scaled_dot_product_attention(
+            q[index, :, None].unsqueeze(0), k, v, scale=scale, enable_gqa=True
+        )[0, :, 0]
+    return out
 
 
 def paged_prefill(
@@ -67,12 +92,27 @@ def absorbed_decode(
     The result lies in the latent space: [sequences, heads, value_elements].
     """
     torch = need_torch()
+    if q.device.type == "cpu":
+        return _absorbed_one_by_one(q, cache, block_table, lengths, value_elements, scale)
     latent = gathered(cache, block_table)
     seen = torch.arange(latent.shape[2], device=q.device)[None, :] < lengths[:, None]
     out = torch.nn.functional.scaled_dot_product_attention(
         q.unsqueeze(1), latent, latent[..., :value_elements], attn_mask=seen[:, None, None, :], scale=scale
     )
     return out.squeeze(1)
+
+
+def _absorbed_one_by_one(
+    q: Any, cache: Any, block_table: Any, lengths: Any, value_elements: int, scale: float
+) -> Any:
+    torch = need_torch()
+    out = torch.empty(*q.shape[:2], value_elements, dtype=q.dtype)
+    size = cache.shape[1]
+    for index, length in enumerate(lengths.tolist()):
+        latent = cache[block_table[index, : -(-length // size)]].view(-1, cache.shape[-1])[:length]
+        shares = torch.softmax(q[index] @ latent.T * scale, -1)
+        torch.matmul(shares, latent[:, :value_elements], out=out[index])
+    return out
 
 
 def expanded_prefill(q: Any, k: Any, v: Any, cached: int, scale: float) -> Any:
@@ -126,14 +166,16 @@ def rmsnorm(x: Any, weight: Any) -> Any:
 
 
 def rope_write(x: Any, cos: Any, sin: Any, written: Any, cache: Any, slots: Any) -> Any:
-    """Rotate x [tokens, heads, d] by tables [tokens, d / 2], and put `written` into rows `slots` of the
-    cache."""
-    torch = need_torch()
+    """Return x rotated (see `rotate`), having put `written` into rows `slots` of the cache."""
+    cache.index_copy_(0, slots, written)
+    return rotate(x, cos, sin)
+
+
+def rotate(x: Any, cos: Any, sin: Any) -> Any:
+    """Return x [tokens, heads, d] turned by the angles whose cosines and sines are [tokens, d / 2]."""
     first, second = x.chunk(2, -1)
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
-    cache.index_copy_(0, slots, written)
-    return rotated
+    return need_torch().cat((first * cos - second * sin, second * cos + first * sin), -1)
 
 
 def silu_mul(x: Any) -> Any:

@@ -1,8 +1,8 @@
 """Prompts on a cached prefix where they were measured: the rule of `walk`, put right by the measurements.
 
-Not the time is interpolated but measured / ruled, whose logarithm is linear between measured points in log2 of
-(prompts, new tokens, cached tokens) and constant outside. So the rule decides between the points and beyond
-them, and a measured point returns its measured time. Public tables have no such rows; `simserve profile run`
+Not the time is interpolated but measured / ruled, whose logarithm is linear between measured points in log2
+of (prompts, new tokens, cached tokens) and constant outside. So the rule decides between the points and
+beyond them, and a measured point returns its measured time. Public tables have no such rows; `simserve profile run`
 makes them.
 """
 
@@ -25,7 +25,7 @@ class CachedPrompts:
         shapes = zip(*(column.astype(int).tolist() for column in columns), strict=True)
         ruled = np.array([ruled_us(*shape) for shape in shapes])
         ratio = rows.numbers("latency_us") / ruled
-        self._grid = Grid(columns, ratio, lambda *_: np.float64(0.0))
+        self._grid = Grid(columns, ratio, lambda batch, new, cached: 0.0 * batch)
 
     def correct(self, ruled_us: float, batch: int, new: int, cached: int) -> tuple[float, int]:
         """Return the time that follows from what the rule says, and its provenance."""
