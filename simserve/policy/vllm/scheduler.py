@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from simserve.core import Batch, Chunk, Request, TierResult, Wait
+from simserve.core import Batch, Request, TierResult, Wait
 from simserve.errors import ScenarioError
 from simserve.kv import Content, HybridCache, PrefixCache
 from simserve.kv.content import TraceContent
 from simserve.kv.tiers import TierCache
 from simserve.policy.base import POLICIES
 from simserve.policy.decodes import DecodeGroup
+from simserve.policy.vllm.admission import Admission
 from simserve.policy.vllm.loads import Loads
 from simserve.policy.vllm.params import VllmParams
 from simserve.policy.vllm.pools import make_pool
@@ -27,7 +28,7 @@ from simserve.policy.window_decodes import WindowDecodeGroup
 
 
 @POLICIES.register("vllm")
-class VllmPolicy:
+class VllmPolicy(Admission):
     """Continuous batching with a unified token budget, chunked prefill and preemption by recompute."""
 
     Params = VllmParams
@@ -87,13 +88,6 @@ class VllmPolicy:
     def running(self) -> int:
         """Requests that hold KV."""
         return len(self.run_list)
-
-    @property
-    def waiting(self) -> int:
-        """Requests in the queue, or on their way up from a KV tier."""
-        if self.loads is None:
-            return len(self.queue)
-        return len(self.queue) + self.loads.waiting
 
     @property
     def kv_used_blocks(self) -> int:
@@ -276,98 +270,3 @@ class VllmPolicy:
         del self.run_list[request.id]
         request.computed = 0
         self.queue.put_back(request)
-
-    # -- waiting requests ------------------------------------------------------------------------------
-
-    def _next_waiting(self) -> Request | None:
-        """Return the request to admit next: one whose KV has come up from a tier, else the queue's head."""
-        if self.loads is not None and self.loads.landed is not None:
-            return self.loads.landed
-        return self.queue.head() if self.queue else None
-
-    def _admit(self, budget: int, chunks: list[Chunk], now_ns: int) -> list[Request]:
-        """Admit from the head of the queue until the budget, the slots or the blocks run out."""
-        queue, pool, size, loads = self.queue, self.pool, self._block_size, self.loads
-        run_list, params, gate = self.run_list, self.params, self._gate
-        threshold = self.prefill_threshold()
-        held = self.holds_prompts()
-        admitted: list[Request] = []
-        while budget > 0 and len(run_list) < self._max_seqs:
-            request = self._next_waiting()
-            if request is None:
-                break
-            landed = loads is not None and request is loads.landed
-            hits, idle_hits = (request.computed // size, 0) if landed else pool.hit(request)
-            tokens = request.known - hits * size
-            if held and tokens > 1:
-                break
-            plan = None
-            if loads is not None and not landed:
-                if loads.follow(request, hits):
-                    queue.pop()
-                    continue
-                known = request.known
-                fits = pool.admission_need(known, known, hits, idle_hits) <= self._room(request)
-                if gate and not fits:
-                    break
-                plan = loads.plan(request, hits, now_ns)
-                if plan.blocks:
-                    if not fits:
-                        break
-                    loads.start(queue.pop(), hits, plan, now_ns)
-                    continue
-            if 0 < threshold < tokens:
-                tokens = threshold
-            if tokens > budget:
-                if not params.enable_chunked_prefill:
-                    break
-                tokens = budget
-            first = hits * size + tokens
-            whole = request.known if gate else first
-            if pool.admission_need(first, whole, hits, idle_hits) > self._room(request):
-                break
-            if loads is not None and landed:
-                loads.admitted(request)
-                pool.extend(request, tokens)
-            else:
-                queue.pop()
-                pool.admit(request, hits, tokens)
-                request.computed = request.cached = hits * size
-                if loads is not None and plan is not None:
-                    loads.computed_instead(request, hits, plan)
-            budget -= tokens
-            run_list[request.id] = request
-            admitted.append(request)
-            chunks.append(self.schedule_chunk(request, tokens))
-        return admitted
-
-    def _room(self, request: Request) -> int:
-        """Return the free blocks that a waiting request may have."""
-        room = self.pool.free
-        if self.run_list:
-            room -= self._watermark_blocks
-        return room if self.loads is None else room - self.loads.kept_from(request)
-
-    def prefill_threshold(self) -> int:
-        """Return the most prompt tokens of one request in this step (0 = no limit)."""
-        threshold = self.params.long_prefill_token_threshold
-        if not threshold:
-            return 0
-        if self.params.version != "0.33":
-            return threshold
-        requests = len(self.run_list) + self.waiting
-        if requests <= 1:
-            return 0
-        if self.params.long_prefill_token_threshold_adaptive:
-            return max(threshold, self.params.max_num_batched_tokens // requests)
-        return threshold
-
-    def schedule_chunk(self, request: Request, tokens: int) -> Chunk:
-        """Count `tokens` prompt tokens as computed, as the engine does when it schedules them."""
-        chunk = Chunk(request, tokens, request.computed, request.computed + tokens == request.known)
-        request.computed += tokens
-        if chunk.last:
-            self.partial.pop(request.id, None)
-        else:
-            self.partial[request.id] = request
-        return chunk
