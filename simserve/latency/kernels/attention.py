@@ -6,7 +6,7 @@ smaller or larger batch (a kernel splits its work by sequence and KV head alike)
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, log2
 
 import numpy as np
 
@@ -15,6 +15,12 @@ from simserve.latency.grid import Float64, Grid
 from simserve.latency.kernels.cold import not_faster_than, sustained_bytes_per_us
 from simserve.latency.kernels.heads import Heads, StandIn, measured_rows
 from simserve.latency.kernels.machine import Machine
+
+FA2_START_US = (-10.0, 6.0, 50.0)
+"""Time of FlashAttention 2 beyond reading the cache: a + b * log2(sequences * KV heads), at most c. Found on
+an RTX 4090 (20 us at 32 tiles, 50 from 1,024 on, contexts of 256 to 8,192); see `docs/latency.md`."""
+FA2_START_TOKENS = 256
+"""Context from which all of it shows; in proportion below."""
 
 
 class DecodeAttention:
@@ -32,6 +38,7 @@ class DecodeAttention:
         self.bytes_per_us: float = found[2] if found else machine.peaks.hbm_bytes_per_s / 1e6
         """Bandwidth that large calls sustain."""
         self._launch_us = float(self._grid.at(1.0, 1.0)) if self._grid else 0.0
+        self._splits = machine.traits.splits_contexts
 
     def cost(self, sequences: float, context: Float64) -> Cost:
         """Return the cost of `sequences` sequences that attend `context` tokens each (float64[n])."""
@@ -61,7 +68,14 @@ class DecodeAttention:
         )
 
     def _floor_us(self, sequences, context):
-        return self._launch_us + sequences * context * (self.heads.kv_bytes / self.bytes_per_us)
+        """Return the time to start, and to read the cache at the bandwidth that large calls sustain."""
+        read_us = sequences * context * (self.heads.kv_bytes / self.bytes_per_us)
+        if self._splits:
+            return self._launch_us + read_us
+        base, slope, most = FA2_START_US
+        start_us = min(most, base + slope * log2(max(1.0, sequences * self.heads.kv_heads)))
+        shown = np.minimum(1.0, context / FA2_START_TOKENS)
+        return read_us + np.maximum(self._launch_us, shown * start_us)
 
     def _work(self, sequences, context):
         """Return FLOPs and bytes."""
