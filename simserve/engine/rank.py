@@ -144,8 +144,7 @@ class Rank(Replica):
         """Have no work until an arrival, or until the policy wants to look again."""
         self.start_ns = now_ns
         if wait.until_ns is None:
-            if self.policy.waiting and not self.policy.running:
-                self.stuck("the policy waits although nothing runs")
+            self.expect_news()
             self._idle = _Idle(self)
         elif wait.until_ns > now_ns:
             self.books.barren(1)

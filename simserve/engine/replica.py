@@ -239,8 +239,7 @@ class Replica:
         """Sleep until an arrival, or until the policy wants to look again."""
         now_ns = self.env.now
         if wait.until_ns is None:
-            if self.policy.waiting and not self.policy.running:
-                self.stuck("the policy waits although nothing runs")
+            self.expect_news()
             self._idle = WakeUp(self.env)
             yield self._idle
         elif wait.until_ns > now_ns:
@@ -250,6 +249,11 @@ class Replica:
                 self.meter.idle(now_ns, self.env.now, self.policy)
         else:
             self.stuck(f"the policy waits until {wait.until_ns} ns, which is not in the future")
+
+    def expect_news(self) -> None:
+        """Stop the run if nothing but an arrival would wake the policy, although requests wait."""
+        if self.policy.waiting and not self.policy.running:
+            self.stuck("the policy waits although nothing runs")
 
     def sleep(self, delay_ns: int) -> Generator[Event, None, None]:
         """Let `delay_ns` pass, or less: an arrival ends it."""

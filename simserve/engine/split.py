@@ -24,7 +24,7 @@ from simserve.engine.recorder import Recorder
 from simserve.engine.replica import Replica
 from simserve.engine.role_switch import RoleSwitch
 from simserve.engine.spec import ReplicaSpec
-from simserve.engine.split_replica import SplitPipelineReplica, SplitReplica
+from simserve.engine.split_replica import SplitPipelineReplica, SplitRank, SplitReplica
 from simserve.engine.split_spec import SplitSpec
 from simserve.engine.stages import PromptRecorder, StageRecorder
 from simserve.errors import InvariantError
@@ -101,6 +101,8 @@ class SplitCluster(Cluster):
         table = self.tables.setdefault(id(spec.latency), DecodeTable(spec.latency))
         self._prefill_side.cluster, self._prefill_side.front = self, self.front
         make = SplitPipelineReplica if spec.latency.stages > 1 else SplitReplica
+        if spec.group is not None:
+            make = SplitRank
         side = self._prefill_side if spec.role == "prefill" else self
         replica = make(self.env, side, spec, rank, table)  # pyright: ignore[reportArgumentType]
         replica.split = self

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING, cast
 
-from simpy.events import Event
-
-from simserve.core import Batch, Request, Wait
+from simserve.core import Batch, Request
 from simserve.core.halves import KvMoved, PrefillRequest
-from simserve.engine.boundary import WakeUp
 from simserve.engine.pipeline import PipelineReplica
+from simserve.engine.rank import Rank
 from simserve.engine.replica import Replica
 from simserve.engine.split_books import SplitBooks
 
@@ -51,14 +48,13 @@ class SplitReplica(Replica):
                 self.split.chunk(chunk, start_ns, start_ns + duration_ns)
         return duration_ns
 
-    def wait(self, wait: Wait) -> Generator[Event, None, None]:
-        """Sleep until news, an arrival, or until the policy wants to look again."""
-        if wait.until_ns is None:
-            self._idle = WakeUp(self.env)
-            yield self._idle
-        else:
-            yield from super().wait(wait)
+    def expect_news(self) -> None:
+        """Let requests wait: for KV, or for room that others hold until their KV was read."""
 
 
 class SplitPipelineReplica(SplitReplica, PipelineReplica):
     """The same with pipeline stages."""
+
+
+class SplitRank(SplitReplica, Rank):
+    """An attention rank of a group that steps together; its KV leaves after the whole prompt."""

@@ -65,8 +65,13 @@ def check_split(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
                 raise ScenarioError(f"pp = {pool.spec.pp}, allowed is 1: decode pools have no pipeline yet")
             if pool.spec.role == "decode" and pool.spec.kv_tiers:
                 raise ScenarioError("kv_tiers are not simulated on decode pools yet")
-            if pool.spec.role == "prefill" and pool.spec.pp > 1 and _overlap(it, halves) != "request":
-                raise ScenarioError(f"pp = {pool.spec.pp} with transfer.overlap other than request")
+            early = transfer_of(it).overlap not in (None, "request")
+            for name in ("pp", "dp"):
+                if early and pool.spec.role == "prefill" and getattr(pool.spec, name) > 1:
+                    raise ScenarioError(
+                        f"{name} = {getattr(pool.spec, name)} and transfer.overlap: {transfer_of(it).overlap}; "
+                        "KV leaves after the whole prompt where stages or ranks step together"
+                    )
     _check_rules(it, split_engine(first.engine))
     if it.scenario.role_switch is not None:
         _check_switch(it, pools)
@@ -88,8 +93,8 @@ def _check_switch(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
     with it.blame("role_switch"):
         if halves.prefill is not halves.decode:
             raise ScenarioError(f"{pools[0].engine.label}: replicas of this engine cannot change sides")
-        if any(pool.spec.pp > 1 for pool in pools):
-            raise ScenarioError("replicas with pipeline stages cannot change sides")
+        if any(pool.spec.pp > 1 or pool.spec.dp > 1 for pool in pools):
+            raise ScenarioError("replicas with pipeline stages or attention ranks cannot change sides")
     for key, role in (("router", "prefill"), ("decode_router", "decode")):
         kind = router_of(it, role).kind
         if kind not in FORGETFUL:
@@ -187,7 +192,7 @@ def _switch_rule(it: LoadedScenario) -> SwitchRule | None:
 
 def link_bytes_per_s(transfer: TransferSpec, pool: BuiltPool) -> int:
     """Return what all links of one replica achieve together, each way."""
-    gpus = pool.facts.gpus_per_replica
+    gpus = pool.spec.tp * pool.spec.pp  # with attention data parallelism each rank has its own
     rdma = transfer.link in RDMA_GB_PER_S
     links = transfer.links or (min(gpus, MOST_CARDS) if rdma else gpus)
     if rdma:

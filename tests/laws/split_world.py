@@ -8,12 +8,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from simserve.core import Result, Trace
-from simserve.engine import LocalRule, ReplicaSpec, SplitSpec, SwitchRule, simulate
+from simserve.engine import GroupSpec, LocalRule, ReplicaSpec, SplitSpec, SwitchRule, simulate
 from simserve.model.kv_transfer import KvTransferSize
 from simserve.policy.base import POLICIES
 from simserve.policy.split import SPLITS
 from simserve.router.base import ROUTERS
 from tests.engine.plain_latency import PlainLatency
+from tests.engine.plain_lockstep import PlainLockstep
 from tests.laws.world import BLOCK_SIZE, LATENCIES, MAX_MODEL_LEN, POOL_MARGIN_BLOCKS
 
 TOKEN_BYTES = 12
@@ -35,6 +36,8 @@ class SplitWorld:
     mixed: int = 0
     stages: int = 1
     """Pipeline stages of the prefill side."""
+    ranks: bool = False
+    """Let all replicas of a side step together."""
     latency: tuple[int, int, int, int] = (1000, 10, 3, 1)
     decode_latency: tuple[int, int, int, int] | None = None
     extra_blocks: int = 0
@@ -75,7 +78,11 @@ class SplitWorld:
     def _side(self, role: Any, count: int, latency: Any, stages: int, trace: Trace) -> list[ReplicaSpec]:
         engine = SPLITS.get(self.policy)
         made = {"prefill": engine.prefill, "decode": engine.decode}.get(role) or POLICIES.get(self.policy)
-        plain = PlainLatency(*latency, stages=stages, hop=7 if stages > 1 else 0)
+        plain: Any = PlainLatency(*latency, stages=stages, hop=7 if stages > 1 else 0)
+        group = None
+        if self.ranks:
+            plain = PlainLockstep(plain)
+            group = GroupSpec(f"{role}s", role, plain)
         content = made.content_of(trace, BLOCK_SIZE) if self.content else None
         options: dict[str, Any] = {} if content is None else {"content": content}
         if self.policy == "sglang" and role == "decode":
@@ -99,6 +106,7 @@ class SplitWorld:
                 max_model_len=MAX_MODEL_LEN,
                 limit_reason="as set by the test",
                 role=role,
+                group=group,
             )
             for index in range(count)
         ]

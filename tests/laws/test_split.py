@@ -163,6 +163,14 @@ def test_a_prefill_side_with_pipeline_stages(data) -> None:
     check(world, data.draw(traces()))
 
 
+@every_engine
+@few
+@given(data=st.data())
+def test_ranks_that_step_together(policy: str, data) -> None:
+    world = data.draw(split_worlds(policy)).but(ranks=True)
+    check(world, data.draw(traces(sessions=data.draw(st.booleans()))))
+
+
 @few
 @given(data=st.data())
 def test_replicas_that_change_sides(data) -> None:
