@@ -146,10 +146,16 @@ class PoolFacts:
     flops_per_pair: float
     """Model FLOPs of one (query, key) pair, summed over layers."""
     weight_bytes: float
-    """Weights that one step must read, all GPUs of a replica together."""
+    """Weights that every step must read (routed experts not counted), all GPUs of a replica together."""
     kv_bytes_per_token: float
     """KV of one token, all GPUs of a replica together."""
     price_per_gpu_hour: float | None = None
+    expert_bytes: float = 0.0
+    """Routed experts, all GPUs of a replica together; a step reads those that its tokens pick."""
+    expert_share: float = 0.0
+    """Share of a layer's routed experts that one token picks."""
+    expert_ranks: int = 1
+    """Replicas whose tokens meet at the experts (attention ranks of a group)."""
     max_running: int | None = None
     """Requests that the scheduler of one replica runs at once, if it has such a limit."""
 

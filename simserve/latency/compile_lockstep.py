@@ -30,11 +30,15 @@ def compile_lockstep_latency(
     all2all: All2All = "deepep",
     redundant_experts: int = 0,
     overlap: OverlapSpec = NO_OVERRIDES,
+    solve_us: float = 0.0,
     overhead: EngineOverhead = VLLM,
     profiles: ProfileStore | None = None,
     analytic: Literal["allow", "refuse"] = "allow",
 ) -> LockstepLatency:
-    """Compile the step times of one group of `dp` ranks (arguments as in `compile_step_latency`)."""
+    """Compile the step times of one group of `dp` ranks (arguments as in `compile_step_latency`).
+
+    `solve_us` is what balancing each batch anew costs per MoE layer.
+    """
     if parallelism.pp > 1:
         raise ScenarioError(f"pp = {parallelism.pp}, allowed is 1 for ranks that step together")
     setting = setting_of(
@@ -54,4 +58,4 @@ def compile_lockstep_latency(
     (plan,) = distinct_plans(spec, setting)
     rank = TableLatency(plan, IDEAL)
     estimated = tuple(setting.machine.estimated)
-    return LockstepLatency(rank, overhead, parallelism.dp, overlap, estimated=estimated)
+    return LockstepLatency(rank, overhead, parallelism.dp, overlap, estimated=estimated, solve_us=solve_us)

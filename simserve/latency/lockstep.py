@@ -8,6 +8,7 @@ idle rank is never the slowest, and costs nothing but the graph of the others.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -68,13 +69,18 @@ class LockstepLatency:
         overlap: OverlapSpec,
         *,
         estimated: tuple[str, ...] = (),
+        solve_us: float = 0.0,
     ) -> None:
-        """`rank` prices what a rank computes by itself, without overhead; its plan has the rest."""
+        """`rank` prices what a rank computes by itself, without overhead; its plan has the rest.
+
+        `solve_us` comes before the dispatch of each MoE layer.
+        """
         self.rank = rank
         self.overhead = overhead
         self.ranks = ranks
         self.overlap = overlap
         self.estimated = estimated
+        self._solve_us = solve_us
         self._groups: list[GroupLayers] = rank.plan.groups
         self._moe_layers = sum(group.times for group in self._groups)
         shared = [op._replace(times=op.times * g.times) for g in self._groups for op in g.shared]
@@ -171,6 +177,37 @@ class LockstepLatency:
         step_ns = self._with_overhead(kernels_ns, self._step_cpu_ns + cpu_ns, True)
         return int(step_ns[0]), self._note(parts, halved, total, most_shown, np.array([MIXED]))
 
+    def quietly_step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> int:
+        """Return the duration of a step in which every rank does this, experts even; books nothing."""
+        if not chunks:
+            sequences = np.full(self.ranks, decodes, np.int64)
+            contexts = np.full((self.ranks, 1), decode_context // decodes, np.int64)
+            return int(self.decode_run_ns(sequences, contexts, None)[0][0])
+        works = [RankWork(decodes, decode_context, chunks)] * self.ranks
+        none = np.zeros(0, np.int64)
+        return self.mixed_step_ns(works, none, none, None)[0]
+
+    # As a replica whose ranks all do the same (`StepLatency`).
+
+    def decode_page(self, sequences: int, page: int) -> array[int]:
+        """Return PAGE + 1 cumulative times of decode steps in which every rank has so many sequences."""
+        contexts = np.maximum(np.arange(page * PAGE, (page + 1) * PAGE, dtype=np.int64), 1)
+        each = np.full(self.ranks, sequences, np.int64)
+        durations, _ = self.decode_run_ns(each, np.tile(contexts, (self.ranks, 1)), None)
+        return array("q", [0, *np.cumsum(durations).tolist()])
+
+    def step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> int:
+        """Return `quietly_step_ns`."""
+        return self.quietly_step_ns(decodes, decode_context, chunks)
+
+    def hop_ns(self, tokens: int) -> int:
+        """Return 0: there is one stage."""
+        return 0
+
+    def decode_provenance(self, sequences: int, page: int, visits: Int64) -> dict[str, float]:
+        """Return nothing: groups book their steps by `book`."""
+        return {}
+
     def _halved(self, working: int, fewest: int, least: int) -> bool:
         """Return True if the step is split in two: every rank must have enough to do."""
         return self.overlap.two_batch and working == self.ranks and fewest >= max(2, least)
@@ -250,6 +287,9 @@ class LockstepLatency:
                 for end, cost in enumerate(costs):
                     ends[end] += float(cost.us[0]) * group.times
                     parts[int(cost.tags[0])] += 1000 * float(cost.us[0]) * group.times
+            solve_us = self._solve_us * self._moe_layers
+            parts[ANALYTIC] += 1000 * solve_us
+            ends[0] += solve_us
             found = self._wires[most] = (round(1000 * ends[0]), round(1000 * ends[1]), parts)
         return found
 

@@ -135,9 +135,25 @@ def _flops(replica: ReplicaResult, facts: PoolFacts, recomputed: bool) -> float:
 def _bytes_use(replicas: Sequence[ReplicaResult], facts: PoolFacts | None, span: Span) -> float | None:
     if facts is None:
         return None
-    needed = sum(r.steps * facts.weight_bytes + r.decode_pairs * facts.kv_bytes_per_token for r in replicas)
+    needed = sum(_weights_read(r, facts) + r.decode_pairs * facts.kv_bytes_per_token for r in replicas)
     seconds = len(replicas) * span.duration_s
     return ratio(needed, seconds * facts.hbm_bytes_per_s * facts.gpus_per_replica)
+
+
+def _weights_read(replica: ReplicaResult, facts: PoolFacts) -> float:
+    """Return the weight bytes that all steps had to read.
+
+    Of the routed experts those that uniform routing touches in expectation, E (1 - (1 - k/E)^tokens), at the
+    mean tokens per step of each row of the timeline.
+    """
+    always = replica.steps * facts.weight_bytes
+    if not facts.expert_bytes:
+        return always
+    line = replica.timeline
+    steps = np.maximum(line.steps, 1.0)
+    tokens = (line.prefill_tokens + line.decode_tokens) / steps * facts.expert_ranks
+    touched = 1.0 - (1.0 - min(1.0, facts.expert_share)) ** tokens
+    return always + facts.expert_bytes * float((line.steps * touched).sum())
 
 
 def _kv_peak(replica: ReplicaResult) -> float | None:

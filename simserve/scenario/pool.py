@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import Any, NamedTuple
 
 from simserve.core import PoolFacts, Trace
 from simserve.engine import ReplicaSpec
 from simserve.errors import ScenarioError
+from simserve.experts.state import ExpertPlan
 from simserve.hardware import GpuSpec, load_gpu
 from simserve.latency import ProfileStore, TableLatency, compile_step_latency
 from simserve.latency.kernels.experts import ExpertLoad
+from simserve.latency.lockstep import LockstepLatency
 from simserve.latency.roofline import peaks_of
 from simserve.model import ModelSpec, Parallelism
 from simserve.model.attention import flops_per_pair
@@ -21,14 +23,25 @@ from simserve.model.kv import kv_bytes_per_token, kv_bytes_per_token_per_rank
 from simserve.model.memory import MemoryLedger, memory_ledger
 from simserve.model.memory_rules import memory_rules
 from simserve.model.params import flops_per_token
+from simserve.model.parts import routed_share
 from simserve.model.spec import MoeFfn
-from simserve.model.weights import check_parallelism, weight_bytes_per_gpu
+from simserve.model.weights import check_parallelism, weight_bytes_per_stage
 from simserve.scenario.engine import ResolvedEngine, check_lengths, resolve_engine
 from simserve.scenario.halves import policy_of, split_engine
 from simserve.scenario.kv_groups import grouping
 from simserve.scenario.kv_tier_spec import KvTierSpec
 from simserve.scenario.kv_tiers import check_tiers, tier_assumptions, tier_caches
 from simserve.scenario.load import LoadedScenario
+from simserve.scenario.moe import (
+    check_group,
+    expert_plan,
+    group_latency,
+    groups_of,
+    moe_layers,
+    redundant_experts,
+    steps_together,
+)
+from simserve.scenario.moe_spec import ExpertLoadSpec
 from simserve.scenario.spec import PoolSpec
 from simserve.scenario.split_spec import TransferSpec
 
@@ -54,12 +67,14 @@ class BuiltPool:
     engine: ResolvedEngine
     ledger: MemoryLedger
     limit: Limit
-    latency: TableLatency
+    latency: TableLatency | LockstepLatency
     facts: PoolFacts
     assumptions: tuple[str, ...]
     """What was taken for granted about this pool, in words."""
     kv_tiers: tuple[KvTierSpec, ...] = ()
     """KV tiers below HBM, with every figure filled in."""
+    experts: ExpertPlan | None = None
+    """How picks spread over the experts of a group; None: every rank gets the same."""
     half_options: Mapping[str, Any] = field(default_factory=dict)
     """What the scenario's `transfer` says to the policies of a split, as far as they ask for it by name."""
 
@@ -93,6 +108,12 @@ class BuiltPool:
         content_of = getattr(self.engine.policy, "content_of", None)
         content = content_of(trace, self.engine.block_size) if content_of else None
         options = {} if content is None else {"content": content}
+        if isinstance(self.latency, LockstepLatency):
+            return [
+                replace(self._replica(f"{group.name}.{rank}", options), group=group)
+                for group in groups_of(self.spec, self.latency, self.experts)
+                for rank in range(self.spec.dp)
+            ]
         tiers = self._tiers() if self.kv_tiers else [{}] * self.spec.replicas
         return [
             self._replica(f"{self.spec.name}-{index}", options | below) for index, below in enumerate(tiers)
@@ -100,6 +121,7 @@ class BuiltPool:
 
     def _tiers(self) -> list[dict[str, Any]]:
         gpus = self.facts.gpus_per_replica
+        assert isinstance(self.latency, TableLatency)
         caches = tier_caches(
             self.spec,
             self.engine,
@@ -169,8 +191,8 @@ def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: Pr
     with loaded.blame("pools", index, "kv_dtype"):
         kv_cache_dtype(spec.kv_dtype)
     with loaded.blame("pools", index):
-        _check_supported(spec)
-        check_parallelism(model, parallel)
+        check_group(spec, model)
+        check_parallelism(model, parallel, redundant_experts(spec))
         _check_longest(spec, model)
         _check_experts(spec, model)
         check_tiers(spec, engine)
@@ -192,15 +214,16 @@ def build_pool(
     with loaded.blame("pools", index):
         latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled)
     tiers = tuple(tier.filled_in(parallel.gpus, gpu.pcie_bytes_per_s) for tier in spec.kv_tiers or ())
+    with loaded.blame("pools", index, "expert_load"):
+        experts = None
+        if isinstance(latency, LockstepLatency):
+            experts = expert_plan(model, gpu, spec, loaded.scenario.seed, loaded.folder)
     assumptions = _assumptions(engine, latency) + tier_assumptions(tiers)
     assumptions += grouping(model, spec, engine).assumptions
     half = _half_options(loaded)
-    return BuiltPool(spec, model, gpu, engine, ledger, limit, latency, facts, assumptions, tiers, half)
-
-
-def _check_supported(spec: PoolSpec) -> None:
-    if spec.dp > 1:
-        raise ScenarioError(f"dp = {spec.dp}, allowed is 1: attention data parallelism is not simulated yet")
+    return BuiltPool(
+        spec, model, gpu, engine, ledger, limit, latency, facts, assumptions, tiers, experts, half
+    )
 
 
 def _check_experts(spec: PoolSpec, model: ModelSpec) -> None:
@@ -282,8 +305,11 @@ def _latency(
     engine: ResolvedEngine,
     profiles: ProfileStore,
     compiled: dict[Any, Any],
-) -> TableLatency:
+) -> TableLatency | LockstepLatency:
     """Return the step latency, compiled once per (GPU, parallelism, dtypes, engine)."""
+    if steps_together(spec):
+        return group_latency(model, gpu, parallel, spec, engine, profiles, loaded.scenario.analytic)
+    assert not isinstance(spec.expert_load, ExpertLoadSpec)
     load = spec.expert_load or DEFAULT_EXPERT_LOAD
     dtypes = (spec.weights_dtype, spec.kv_dtype, spec.experts_dtype)
     key = (gpu.name, parallel, dtypes, load, engine.overhead.name)
@@ -306,26 +332,36 @@ def _latency(
 def _facts(
     model: ModelSpec, gpu: GpuSpec, parallel: Parallelism, spec: PoolSpec, max_running: int
 ) -> PoolFacts:
+    gpus = parallel.tp * parallel.pp  # of one attention rank
+    stages = weight_bytes_per_stage(
+        model,
+        parallel,
+        spec.weights_dtype,
+        redundant_experts=redundant_experts(spec),
+        experts_dtype=spec.experts_dtype,
+    )
+    fullest = max(stages, key=lambda stage: stage.total)
+    experts = moe_layers(model)
     return PoolFacts(
         pool=spec.name,
-        replicas=spec.replicas,
-        gpus_per_replica=parallel.gpus,
+        replicas=spec.replicas * parallel.dp,
+        gpus_per_replica=gpus,
         gpu=gpu.name,
         peak_flops=peaks_of(gpu).flops(spec.weights_dtype),
         hbm_bytes_per_s=gpu.hbm_bytes_per_s,
         flops_per_token=flops_per_token(model),
         flops_per_pair=flops_per_pair(model),
-        weight_bytes=weight_bytes_per_gpu(
-            model, parallel, spec.weights_dtype, experts_dtype=spec.experts_dtype
-        )
-        * parallel.gpus,
-        kv_bytes_per_token=kv_bytes_per_token_per_rank(model, parallel, spec.kv_dtype) * parallel.gpus,
+        weight_bytes=(fullest.total - fullest.routed_expert) * gpus,
+        kv_bytes_per_token=kv_bytes_per_token_per_rank(model, parallel, spec.kv_dtype) * gpus,
+        expert_bytes=fullest.routed_expert * gpus,
+        expert_share=routed_share(experts[0]) if experts else 0.0,
+        expert_ranks=parallel.dp,
         price_per_gpu_hour=spec.price_per_gpu_hour,
         max_running=max_running,
     )
 
 
-def _assumptions(engine: ResolvedEngine, latency: TableLatency) -> tuple[str, ...]:
+def _assumptions(engine: ResolvedEngine, latency: TableLatency | LockstepLatency) -> tuple[str, ...]:
     names_by_text: dict[str, list[str]] = {}
     for name, text in latency.overhead.provenance.items():
         names_by_text.setdefault(text, []).append(name)

@@ -85,7 +85,8 @@ def _filled_in(pool: BuiltPool, plain: dict[str, Any]) -> dict[str, Any]:
     }
     if has_experts(pool.model):
         decided["experts_dtype"] = spec.experts_dtype or spec.weights_dtype
-        decided["expert_load"] = spec.expert_load or DEFAULT_EXPERT_LOAD
+        load = spec.expert_load or DEFAULT_EXPERT_LOAD
+        decided["expert_load"] = load if isinstance(load, str) else load.as_mapping()
     if pool.kv_tiers:
         decided["kv_tiers"] = [tier.model_dump(mode="json", exclude_none=True) for tier in pool.kv_tiers]
     both = plain | decided

@@ -11,8 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from simserve.errors import nearest
+from simserve.latency.blocks.plan import All2All
 from simserve.latency.kernels.experts import ExpertLoad
+from simserve.latency.overlap import OverlapSpec
 from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
+from simserve.scenario.moe_spec import ExpertLoadSpec, PlacementSpec
 from simserve.scenario.published_spec import PublishedSpec
 from simserve.scenario.split_spec import RoleSwitchSpec, TransferSpec
 from simserve.scenario.study_spec import CapacitySpec, SearchSpec, SizeSpec, SweepSpec
@@ -175,10 +178,21 @@ class PoolSpec(_Part):
     experts_dtype: str | None = Field(
         None, description="Type of the routed experts' weights; default: weights_dtype."
     )
-    expert_load: ExpertLoad | None = Field(
+    expert_load: ExpertLoad | ExpertLoadSpec | None = Field(
         None,
         description="How tokens choose experts: independently and uniformly (default), balanced (dealt out "
-        "evenly), or by a measured power law.",
+        "evenly), by a measured power law, or as a mapping says (kind: zipf, s: 0.8).",
+    )
+    placement: PlacementSpec | None = Field(
+        None, description="Which GPU holds which expert (ep > 1); default: in order."
+    )
+    all2all: All2All | None = Field(
+        None,
+        description="How tokens reach experts with dp and ep: deepep (default: low-latency kernels for small "
+        "steps), deepep_low_latency, deepep_normal, nccl, analytic (topology).",
+    )
+    overlap: OverlapSpec | None = Field(
+        None, description="What runs beside dispatch and combine; default: the shared expert."
     )
     max_model_len: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Longest sequence; default: the model's maximum, or what the KV pool holds if less."
@@ -300,6 +314,8 @@ class Scenario(_Part):
             plain["decode_router"] = self.decode_router.as_mapping()
         for pool, spec in zip(plain["pools"], self.pools, strict=True):
             pool["engine"] = spec.engine.as_mapping()
+            if isinstance(spec.expert_load, ExpertLoadSpec):
+                pool["expert_load"] = spec.expert_load.as_mapping()
         if self.published:
             plain["published"] = [one.model_dump(mode="json", exclude_none=True) for one in self.published]
         if self.compare:

@@ -1,0 +1,211 @@
+"""Pools whose attention ranks step together, built: step times, experts and where these lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from simserve.engine import GroupSpec
+from simserve.errors import ScenarioError
+from simserve.experts import Placement, contiguous, random_placement
+from simserve.experts.changes import Change, Replayed, Swaps
+from simserve.experts.eplb import eplb
+from simserve.experts.maxima import Spreading
+from simserve.experts.popularity import POPULARITIES, popularity_of
+from simserve.experts.state import ExpertPlan, Rebalancing
+from simserve.hardware import GpuSpec
+from simserve.latency import ProfileStore
+from simserve.latency.compile_lockstep import compile_lockstep_latency
+from simserve.latency.kernels.experts import ExpertLoad
+from simserve.latency.lockstep import LockstepLatency
+from simserve.latency.overlap import NO_OVERRIDES
+from simserve.model import ModelSpec, Parallelism
+from simserve.model.dtypes import weight_format
+from simserve.model.spec import MoeFfn
+from simserve.scenario.engine import ResolvedEngine
+from simserve.scenario.moe_spec import ExpertLoadSpec, PlacementSpec
+from simserve.scenario.spec import PoolSpec
+from simserve.units import NS_PER_S
+
+UNIFORM = ExpertLoadSpec.model_validate({"kind": "uniform"})
+IN_ORDER = PlacementSpec.model_validate({})
+
+
+def steps_together(spec: PoolSpec) -> bool:
+    """Return True if the pool's replicas are groups of ranks (or say what only a group can have)."""
+    asked = (spec.placement, spec.all2all, spec.overlap)
+    uneven = isinstance(spec.expert_load, ExpertLoadSpec)
+    return spec.dp > 1 or uneven or any(value is not None for value in asked)
+
+
+def check_group(spec: PoolSpec, model: ModelSpec) -> None:
+    """Raise `ScenarioError` for what a group of ranks cannot have."""
+    for name in ("placement", "all2all", "overlap"):
+        if getattr(spec, name) is not None and not moe_layers(model):
+            raise ScenarioError(f"{name}: {model.name} has no experts")
+    if not steps_together(spec):
+        return
+    if spec.pp > 1:
+        raise ScenarioError(f"pp = {spec.pp}, allowed is 1 with dp, placement, all2all or overlap")
+    if spec.kv_tiers:
+        raise ScenarioError("kv_tiers, allowed are none with dp, placement, all2all or overlap")
+    if spec.expert_load == "uniform" or isinstance(spec.expert_load, ExpertLoadSpec) or not spec.expert_load:
+        return
+    if spec.placement is not None:
+        raise ScenarioError(
+            f"placement with expert_load = {spec.expert_load}: measured for one placement; name a `kind`"
+        )
+
+
+def moe_layers(model: ModelSpec) -> list[MoeFfn]:
+    """Return the MoE block of each layer that has one."""
+    return [
+        ffn
+        for group in model.layers
+        for ffn in group.ffns
+        if isinstance(ffn, MoeFfn)
+        for _ in range(group.count)
+    ]
+
+
+def redundant_experts(spec: PoolSpec) -> int:
+    """Return the copies per layer beyond the model's own experts."""
+    return spec.placement.redundant_experts if spec.placement is not None else 0
+
+
+def group_latency(
+    model: ModelSpec,
+    gpu: GpuSpec,
+    parallel: Parallelism,
+    spec: PoolSpec,
+    engine: ResolvedEngine,
+    profiles: ProfileStore,
+    analytic: Any,
+) -> LockstepLatency:
+    """Return the step times of one group."""
+    load: ExpertLoad = "uniform" if _sampled(spec) else spec.expert_load  # pyright: ignore
+    return compile_lockstep_latency(
+        model,
+        gpu,
+        parallel,
+        weights_dtype=spec.weights_dtype,
+        kv_dtype=spec.kv_dtype,
+        experts_dtype=spec.experts_dtype,
+        expert_load=load,
+        all2all=spec.all2all or "deepep",
+        redundant_experts=redundant_experts(spec),
+        overlap=spec.overlap or NO_OVERRIDES,
+        solve_us=spec.placement.solve_us if spec.placement and spec.placement.per_batch else 0.0,
+        overhead=engine.overhead,
+        profiles=profiles,
+        analytic=analytic,
+    )
+
+
+def _sampled(spec: PoolSpec) -> bool:
+    """Return True if the busiest rank is found by sampling; measured loads have it in their rows."""
+    return isinstance(spec.expert_load, ExpertLoadSpec) or spec.expert_load in (None, "uniform")
+
+
+def expert_plan(model: ModelSpec, gpu: GpuSpec, spec: PoolSpec, seed: int, folder: Path) -> ExpertPlan | None:
+    """Return popularity and placement of a pool's groups; None where every rank gets the same."""
+    layers = moe_layers(model)
+    if spec.ep == 1 or not layers or not _sampled(spec):
+        return None
+    first = layers[0]
+    slots = first.n_routed_experts + first.zero_experts
+    load = spec.expert_load if isinstance(spec.expert_load, ExpertLoadSpec) else UNIFORM
+    popularity = _popularity(load, folder)
+    shares = popularity.shares(len(layers), slots, first.num_experts_per_tok, load.seed + seed)
+    recording = popularity.recording(len(layers), slots)
+    changes = _changes(load, shares, seed)
+    if recording is not None:
+        changes = Replayed(recording, first.num_experts_per_tok, str(load.options.get("path")))
+    real = shares[:, : first.n_routed_experts]
+    place = spec.placement or IN_ORDER
+    groups, nodes = _topology(first, gpu, spec, place)
+    rebalancing = None
+    if place.kind == "eplb" and place.interval_steps is not None:
+        rebalancing = Rebalancing(
+            place.interval_steps,
+            place.window_steps,
+            place.redundant_experts,
+            groups,
+            nodes,
+            place.skip_above,
+            _expert_bytes(model, first, spec),
+            place.move_gb_s * 1e9,
+            place.blocking,
+        )
+    return ExpertPlan(
+        real,
+        _placement(place, real, spec.ep, seed, groups, nodes),
+        lambda number: _without_zero_experts(changes(number), first.n_routed_experts),
+        rebalancing,
+        Spreading(place.per_batch, place.capacity_factor, place.overflow == "reroute"),
+        seed,
+    )
+
+
+def _popularity(load: ExpertLoadSpec, folder: Path):
+    options = dict(load.options)
+    if "path" in options and not Path(str(options["path"])).is_absolute():
+        options["path"] = str(folder / str(options["path"]))
+    POPULARITIES.get(load.kind)
+    try:
+        return popularity_of({"kind": load.kind, **options})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ScenarioError(f"expert_load {load.kind}: {place}: {first['msg']}") from error
+
+
+def _changes(load: ExpertLoadSpec, shares: Any, seed: int) -> Any:
+    drift = load.drift
+    if drift is not None:
+        every_ns = round(drift.every_s * NS_PER_S)
+        return Swaps(shares, drift.share, seed, lambda number: (number + 1) * every_ns)
+    if not load.swaps:
+        return lambda number: None
+    times = [round(swap.at_s * NS_PER_S) for swap in load.swaps]
+    shares_of = {swap.share for swap in load.swaps}
+    if len(shares_of) > 1:
+        raise ScenarioError(f"expert_load.swaps: shares differ ({sorted(shares_of)}); all must be equal")
+    return Swaps(
+        shares, load.swaps[0].share, seed, lambda number: times[number] if number < len(times) else None
+    )
+
+
+def _without_zero_experts(change: Change | None, experts: int) -> Change | None:
+    return None if change is None else Change(change.at_ns, change.shares[:, :experts])
+
+
+def _topology(moe: MoeFfn, gpu: GpuSpec, spec: PoolSpec, place: PlacementSpec) -> tuple[int, int]:
+    """Return expert groups and nodes for a hierarchical placement; (1, 1) for a global one."""
+    nodes = -(-spec.ep // gpu.gpus_per_node)
+    if not place.hierarchical or moe.n_group % nodes:
+        return 1, 1
+    return moe.n_group, nodes
+
+
+def _placement(
+    place: PlacementSpec, shares: Any, ranks: int, seed: int, groups: int, nodes: int
+) -> Placement:
+    layers, experts = shares.shape
+    if place.kind == "random":
+        return random_placement(layers, experts, ranks, seed, place.redundant_experts)
+    if place.kind == "contiguous" or place.start == "contiguous":
+        return contiguous(layers, experts, ranks, place.redundant_experts)
+    return eplb(shares, ranks, place.redundant_experts, groups, nodes)
+
+
+def _expert_bytes(model: ModelSpec, moe: MoeFfn, spec: PoolSpec) -> int:
+    size = weight_format(spec.weights_dtype, spec.experts_dtype).expert_bytes
+    return round(3 * model.hidden_size * moe.moe_intermediate_size * size)
+
+
+def groups_of(spec: PoolSpec, latency: LockstepLatency, plan: ExpertPlan | None) -> list[GroupSpec]:
+    """Return one group per replica of the pool."""
+    return [GroupSpec(f"{spec.name}-{index}", spec.name, latency, plan) for index in range(spec.replicas)]
