@@ -18,11 +18,16 @@ from simserve.units import NS_PER_S
 MIN_REQUESTS = 30
 GROWTH = 1.3
 BACKLOG_SHARE = 0.05
+CHANCE = 2.0
+"""Standard deviations: a queue at exactly full load ends a run above CHANCE * sqrt(arrivals) in one of twenty
+if arrivals are Poisson (a reflected random walk)."""
 
 RULE = (
     "Unstable if the mean number of waiting requests over the last third of the arrival period "
     f"exceeds {GROWTH} times that of each earlier third, and the requests still waiting when the last one "
-    f"arrives are more than {BACKLOG_SHARE:.0%} of those that had been scheduled by then. Not judged for "
+    f"arrives are more than {BACKLOG_SHARE:.0%} of those that had been scheduled by then, or in a long run "
+    f"more than chance explains: {CHANCE:g} * sqrt(arrivals), times the variation of the gaps between arrivals "
+    "if above 1. Requests whose clients gave up before they were scheduled count as waiting. Not judged for "
     f"closed loops, for fewer than {MIN_REQUESTS} requests, or if all arrive at one instant."
 )
 
@@ -60,7 +65,7 @@ def judge(result: Result, closed_loop: bool = False) -> Stability:
     thirds = tuple(_mean_waiting(arrival, left, a, b) for a, b in pairwise(edges))
     backlog = int(np.count_nonzero(left > last))
     share = backlog / max(arrival.size - backlog, 1)
-    growing = thirds[2] > GROWTH * max(thirds[:2]) and share > BACKLOG_SHARE
+    growing = thirds[2] > GROWTH * max(thirds[:2]) and (share > BACKLOG_SHARE or backlog > _chance(arrival))
     return Stability(
         "unstable" if growing else "stable",
         _reason(thirds, backlog, share),
@@ -69,6 +74,13 @@ def judge(result: Result, closed_loop: bool = False) -> Stability:
         share,
         (last - first) / NS_PER_S,
     )
+
+
+def _chance(arrival_ns: np.ndarray) -> float:
+    """Return the backlog that a queue at full load may end with by chance (see `CHANCE`)."""
+    gaps = np.diff(np.sort(arrival_ns))
+    variation = max(1.0, float(gaps.std() / gaps.mean()))
+    return CHANCE * variation * float(np.sqrt(arrival_ns.size))
 
 
 def _mean_waiting(arrival: np.ndarray, left: np.ndarray, start: float, end: float) -> float:

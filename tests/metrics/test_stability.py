@@ -49,6 +49,21 @@ def test_poisson_arrivals(load, verdict, seed):
     assert judge(single_server(poisson(4000, 100, seed), round(load * 10 * MS))).verdict == verdict
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_small_overload_shows_in_a_long_run(seed):
+    """At 1.04 of the capacity a 26th of 40,000 waits at the end: 3.8 %, but 7.7 times the root of 40,000."""
+    found = judge(single_server(poisson(40_000, 100, seed), round(1.04 * 10 * MS)))
+    assert found.verdict == "unstable"
+    assert found.backlog_share is not None and found.backlog_share < 0.06
+    assert judge(single_server(poisson(40_000, 100, seed), round(0.97 * 10 * MS))).verdict == "stable"
+
+
+def test_a_full_server_is_seldom_called_unstable():
+    """At a load of exactly 1 the queue is a random walk: more than 2 * sqrt(n) is left in 1 of 20 runs."""
+    verdicts = [judge(single_server(poisson(40_000, 100, seed), 10 * MS)).verdict for seed in range(40)]
+    assert verdicts.count("unstable") <= 6
+
+
 def test_bursts_that_drain_are_stable():
     """200 at once every 10 s, drained in 2 s each time: waiting is high, but not higher and higher."""
     bursts = np.repeat(np.arange(12) * 10 * S, 200)
