@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simserve.cli import profile_run
+from simserve.cli import profile_check, profile_run
 from simserve.cli.step_text import print_parts
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ def step(
 
 
 app.command("run")(profile_run.run)
+app.command("check")(profile_check.check)
 
 imports = typer.Typer(no_args_is_help=True, help="Import measurements made by others.")
 app.add_typer(imports, name="import")

@@ -1,7 +1,7 @@
 """The collectives themselves, run on every rank, with answers that are known in closed form.
 
-`bytes` of the tables: the message per rank of an all-reduce or a send, the gathered whole of an all-gather, the
-whole input of a reduce-scatter and of an all-to-all.
+`bytes` of the tables: the message per rank of an all-reduce or a send, the gathered whole of an all-gather,
+the whole input of a reduce-scatter and of an all-to-all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ def collective_call(
 ) -> tuple[Callable[[], Any], Callable[[], float]]:
     """Return the call, and the check: run once on fresh inputs, the largest deviation from the right answer.
 
-    Rank r contributes r + 1 everywhere, so sums and gathered parts are small whole numbers, exact in any dtype.
+    Rank r contributes r + 1 everywhere, so sums and gathered parts are small whole numbers, exact in any
+    dtype.
     """
     torch = need_torch()
     make = _CALLS[order.collective]

@@ -1,8 +1,8 @@
 """Ranks for collectives: processes that this one starts, over NCCL across GPUs or gloo on a CPU.
 
-Started once per run and number of ranks, on a free loopback port. The parent sends a request to every rank; each
-answers with what it measured, and the slowest rank's time counts, sample by sample. Under torchrun the ranks
-would be its own; here the command starts them itself, so one command is enough.
+Started once per run and number of ranks, on a free loopback port. The parent sends a request to every rank;
+each answers with what it measured, and the slowest rank's time counts, sample by sample. Under torchrun the
+ranks would be its own; here the command starts them itself, so one command is enough.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Ranks:
     """Running ranks; use `close` when done."""
 
     def __init__(self, ranks: int, device: str) -> None:
-        """Start `ranks` processes on `device` ("cuda" or "cpu"); raises `ProfileError` if they cannot meet."""
+        """Start `ranks` processes on `device` ("cuda" or "cpu"); raises `ProfileError` if they cannot
+        meet."""
         context = multiprocessing.get_context("spawn")
         port = _free_port()
         self.count = ranks

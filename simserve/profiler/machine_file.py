@@ -1,7 +1,7 @@
 """`gpu.json` of the device: what its folder must say so that a scenario can name it.
 
-A GPU that simserve ships keeps the vendor's figures. Any other gets what is measured here: memory bandwidth by
-a large copy, peaks by a large product. A roofline from measured peaks is as good for interpolation; as an
+A GPU that simserve ships keeps the vendor's figures. Any other gets what is measured here: memory bandwidth
+by a large copy, peaks by a large product. A roofline from measured peaks is as good for interpolation; as an
 analytic estimate it is somewhat slow.
 """
 

@@ -1,7 +1,8 @@
 """Is a kernel's output right? Compared with float64 before anything is timed.
 
 The output's memory is poisoned with NaN first where the allocator allows it, so that a kernel which leaves a
-part unwritten is caught; then the output, or a sample of its rows, is compared with a plain float64 computation.
+part unwritten is caught; then the output, or a sample of its rows, is compared with a plain float64
+computation.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def poison(shape: tuple[int, ...], dtype: Any, device: str) -> None:
 def attention(queries: Any, keys: Any, values: Any, scale: float, place: Any, window: int = 0) -> Any:
     """Return causal attention in float64: [h, q, dv] from [h, q, d], [h, k, d], [h, k, dv].
 
-    `place` (int64 [q]) are the positions of the queries among the keys; a query sees the keys up to its own, at
-    most `window` of them (0: all).
+    `place` (int64 [q]) are the positions of the queries among the keys; a query sees the keys up to its
+    own, at most `window` of them (0: all).
     """
     torch = need_torch()
     q, k, v = (tensor.to(torch.float64) for tensor in (queries, keys, values))

@@ -55,8 +55,8 @@ def measure(call: Callable[[int], Any], sets: int, device: Device, most_s: float
 def _wall_samples(call: Callable[[int], Any], sets: int, most_s: float) -> list[float]:
     """Time single calls, each after a product of other data: in a model, too, something else ran before.
 
-    Without it a norm of one token finds its code and data in the core's own caches and is timed three times as
-    fast as it runs between two products.
+    Without it a norm of one token finds its code and data in the core's own caches and is timed three times
+    as fast as it runs between two products.
     """
     other = _other_work()
     deadline = time.perf_counter() + most_s

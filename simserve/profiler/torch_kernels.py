@@ -1,7 +1,7 @@
 """Serving kernels in plain torch: what is measured where no kernel library is installed, and on a CPU.
 
-The KV cache is paged: [blocks, block size, heads, elements], a sequence's tokens in the blocks of its row of the
-block table. `benchmarks/closed_loop_cpu.py` serves a model with these very functions.
+The KV cache is paged: [blocks, block size, heads, elements], a sequence's tokens in the blocks of its row
+of the block table. `benchmarks/closed_loop_cpu.py` serves a model with these very functions.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def experts_layer(x: Any, ids: Any, weights: Any, up: Any, down: Any, grouped: b
     """Return sum over picks of weight * down(silu(gate(x)) * up(x)).
 
     x [tokens, hidden], ids and weights [tokens, picks], up [experts, 2 * inter, hidden] (gate first), down
-    [experts, hidden, inter]. `grouped` takes torch's grouped product (GPU, bf16) instead of one product per expert.
+    [experts, hidden, inter]. `grouped` takes torch's grouped product (GPU, bf16) instead of one product per
+    expert.
     """
     torch = need_torch()
     silu = torch.nn.functional.silu

@@ -1,7 +1,7 @@
 """Attention of heads: prompts with and without a cached prefix, decode, and the batches that no table has.
 
-`attn_decode_uneven` holds decodes of two lengths (a few long ones among short ones), `attn_mixed` one prompt chunk
-beside decoding sequences; both are what the rules of `latency.kernels` are judged on.
+`attn_decode_uneven` holds decodes of two lengths (a few long ones among short ones), `attn_mixed` one
+prompt chunk beside decoding sequences; both are what the rules of `latency.kernels` are judged on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Collectives among ranks of this machine: the `collective` table, over NCCL or gloo.
 
-Times are those of the slowest rank after a barrier. An all-reduce with NCCL is the engine's for large messages;
-the custom kernels of engines are not measured here.
+Times are those of the slowest rank after a barrier. An all-reduce with NCCL is the engine's for large
+messages; the custom kernels of engines are not measured here.
 """
 
 from __future__ import annotations

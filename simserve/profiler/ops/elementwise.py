@@ -1,8 +1,8 @@
 """Kernels that only move memory: norms, rotary embedding with the write to the cache, activation, ends.
 
-The pack's columns are kind, dtype, width and tokens; `written` (elements put into the cache per row) tells rotary
-rows apart, and `row_bytes` says what a row moves, as the step latency counts it. Inputs do not rotate: in a model the
-kernel before has just written them.
+The pack's columns are kind, dtype, width and tokens; `written` (elements put into the cache per row) tells
+rotary rows apart, and `row_bytes` says what a row moves, as the step latency counts it. Inputs do not
+rotate: in a model the kernel before has just written them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Matrix products y[m, n] = x[m, k] W[k, n], each with weights of its own, as layers have.
 
-fp8 rows include the quantisation of x (per tensor; fp8_block per 128 elements), as those of the shipped tables do.
+fp8 rows include the quantisation of x (per tensor; fp8_block per 128 elements), as those of the shipped
+tables do.
 """
 
 from __future__ import annotations

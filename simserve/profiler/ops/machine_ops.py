@@ -60,8 +60,8 @@ class HostCopy:
 class Launch:
     """`launch`: the least that `kernels` kernels take, one element each.
 
-    "eager": launched one by one by Python; "graph": replayed from a CUDA graph; "wait": one launch and waiting
-    for its result.
+    "eager": launched one by one by Python; "graph": replayed from a CUDA graph; "wait": one launch and
+    waiting for its result.
     """
 
     name = "launch"

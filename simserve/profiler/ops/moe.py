@@ -1,8 +1,8 @@
 """Routed experts by explicit counts of tokens per expert.
 
-`moe` has the shipped table's columns: tokens dealt out evenly ("balanced") or chosen independently ("uniform",
-which touches fewer experts). `moe_counts` takes the counts themselves apart: how many experts are touched, and
-how many picks the busiest has.
+`moe` has the shipped table's columns: tokens dealt out evenly ("balanced") or chosen independently
+("uniform", which touches fewer experts). `moe_counts` takes the counts themselves apart: how many experts
+are touched, and how many picks the busiest has.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def skewed_counts(experts: int, tokens: int, topk: int, touched: int) -> list[in
 
 
 def uniform_counts(experts: int, tokens: int, topk: int) -> list[int]:
-    """Return counts of tokens that each pick `topk` different experts at random (the same ones every time)."""
+    """Return counts of tokens that each pick `topk` different experts at random (the same ones every
+    time)."""
     draw = random.Random(f"{experts} {tokens} {topk}")
     counts = [0] * experts
     for _ in range(tokens):

@@ -1,7 +1,7 @@
 """Attention over a paged cache, of any mix of prompt chunks and decoding sequences, by what is installed.
 
-torch alone has no kernel for unequal sequences: it runs chunks and decoding sequences in calls of their own and
-pads the block table. flash-attn and vLLM's build of it take all in one call, as engines do.
+torch alone has no kernel for unequal sequences: it runs chunks and decoding sequences in calls of their own
+and pads the block table. flash-attn and vLLM's build of it take all in one call, as engines do.
 """
 
 from __future__ import annotations

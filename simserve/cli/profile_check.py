@@ -1,0 +1,99 @@
+"""`simserve profile check`: what a measured profile is worth, and what to measure next."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from simserve.profiler.checking.check import Check
+
+SHOWN = 12
+"""Suspicious rows printed; the page has all of them."""
+
+
+def check(
+    folder: Annotated[Path, typer.Argument(help="Folder with <gpu>/<op>.parquet, as `profile run` writes.")],
+    gpu: Annotated[str, typer.Option("--gpu", help="Which GPU, if the folder holds several.")] = "",
+    models: Annotated[
+        list[str], typer.Option("--models", help="Model to cover; may be repeated, or with commas.")
+    ] = ["llama-3.1-8b"],  # noqa: B006
+    tp: Annotated[int, typer.Option(min=1, help="Tensor parallelism of the models.")] = 1,
+    dtype: Annotated[
+        str, typer.Option(help="Type of the weights (default: bf16, else what was measured).")
+    ] = "",
+    html: Annotated[Path | None, typer.Option(help="Also write a page to this file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the page if it exists.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Judge a profile: coverage of models, expected error, odd rows, agreement with the shipped tables.
+
+    Example: simserve profile check profiles --models llama-3.1-70b --tp 8 --html check.html
+    """
+    from simserve.errors import ProfileError
+    from simserve.profiler.checking.check import check_profile
+
+    if html is not None and html.exists() and not force:
+        raise ProfileError(f"{html}: exists already; say --force")
+    names = [part.strip() for name in models for part in name.split(",") if part.strip()]
+    found = check_profile(folder, gpu, names, tp, dtype)
+    if as_json:
+        print(json.dumps(found.plain(), indent=2))
+    else:
+        _print(found)
+    if html is not None:
+        from simserve.report.profile_check_page import write_check_page
+
+        command = f"simserve profile check {folder} --models {','.join(names)} --tp {tp} --html {html}"
+        write_check_page(found.plain(), command, html)
+        print(html, file=sys.stderr)
+
+
+def _print(found: Check) -> None:
+    from rich.console import Console
+
+    console = Console()
+    for model, steps in found.coverage.items():
+        table = _table(f"{model} on {found.gpu}", "step", "ms", "measured", "interpolated", "rest")
+        for step in steps:
+            shares = step.shares
+            rest = abs(shares["extrapolated"] + shares["analytic"])
+            cells = (shares["measured"], shares["interpolated"], rest)
+            table.add_row(step.step, f"{step.ms:.2f}", *(f"{share:.0%}" for share in cells))
+        console.print(table)
+    table = _table("Predicting a point that is left out", "operation", "points", "median error", "p95")
+    for one in found.held_out:
+        table.add_row(one.op, str(one.points), f"{one.median:.1%}", f"{one.p95:.1%}")
+    console.print(table)
+    if found.agreements:
+        table = _table("Against the shipped tables", "operation", "shapes", "ours / theirs", "p5 to p95")
+        for one in found.agreements:
+            table.add_row(one.op, str(one.rows), f"{one.median:.2f}", f"{one.p5:.2f} to {one.p95:.2f}")
+        console.print(table)
+    for title, lines in (
+        (f"{len(found.suspects)} odd rows", [f"{op} {row}: {why}" for op, row, why in found.suspects]),
+        (f"{len(found.not_timed)} kernels not timed", found.not_timed),
+        ("To measure next", found.next),
+    ):
+        if lines:
+            console.print(f"\n[bold]{title}[/bold]")
+            for line in lines[:SHOWN]:
+                console.print(f"- {line}", highlight=False, markup=False)
+            if len(lines) > SHOWN:
+                console.print(f"  and {len(lines) - SHOWN} more (see --html or --json)")
+
+
+def _table(title: str, first: str, *others: str) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
