@@ -252,6 +252,7 @@ def _ledger(
         max_num_seqs=engine.sequences,
         max_model_len=spec.max_model_len,
         rules=memory_rules(engine.label),
+        redundant_experts=redundant_experts(spec),
         experts_dtype=spec.experts_dtype,
         kv_groups=grouping(model, spec, engine).groups,
     )

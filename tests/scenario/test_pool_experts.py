@@ -28,7 +28,7 @@ def test_experts_in_fp8_take_half_the_memory_and_less_time(scenario_file: Write)
     (fp8,) = built(scenario_file, "\n    experts_dtype: fp8").pools
     saved = [pool.ledger.line("routed expert weights").bytes for pool in (plain, fp8)]
     assert saved == [2 * EXPERT_PARAMS, EXPERT_PARAMS]
-    assert plain.facts.weight_bytes - fp8.facts.weight_bytes == EXPERT_PARAMS
+    assert plain.facts.expert_bytes - fp8.facts.expert_bytes == EXPERT_PARAMS
     assert plain.ledger.line("attention weights") == fp8.ledger.line("attention weights")
     assert fp8.kv_blocks > plain.kv_blocks
     assert fp8.latency.step_ns(64, 64 * 1000, ()) < plain.latency.step_ns(64, 64 * 1000, ())
