@@ -65,16 +65,21 @@ def check_split(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
                 raise ScenarioError(f"pp = {pool.spec.pp}, allowed is 1: decode pools have no pipeline yet")
             if pool.spec.role == "decode" and pool.spec.kv_tiers:
                 raise ScenarioError("kv_tiers are not simulated on decode pools yet")
-            early = transfer_of(it).overlap not in (None, "request")
-            for name in ("pp", "dp"):
-                if early and pool.spec.role == "prefill" and getattr(pool.spec, name) > 1:
-                    raise ScenarioError(
-                        f"{name} = {getattr(pool.spec, name)} and transfer.overlap: {transfer_of(it).overlap}; "
-                        "KV leaves after the whole prompt where stages or ranks step together"
-                    )
+            if pool.spec.role == "prefill":
+                _check_early(transfer_of(it), pool)
     _check_rules(it, split_engine(first.engine))
     if it.scenario.role_switch is not None:
         _check_switch(it, pools)
+
+
+def _check_early(transfer: TransferSpec, pool: BuiltPool) -> None:
+    """Refuse KV that leaves early from stages or ranks that step together: it leaves at the prompt's end."""
+    for name in ("pp", "dp"):
+        degree = getattr(pool.spec, name)
+        if degree > 1 and transfer.overlap not in (None, "request"):
+            raise ScenarioError(
+                f"{name} = {degree} and transfer.overlap: {transfer.overlap}, allowed: request"
+            )
 
 
 FORGETFUL = (
@@ -134,9 +139,9 @@ def split_assumptions(it: LoadedScenario, pools: Sequence[BuiltPool], trace: Tra
     if any(split.reshard_bytes_per_s.values()):
         rates = {f"{rate / 1e9:.4g}" for rate in split.reshard_bytes_per_s.values() if rate}
         lines.append(f"KV is cut or joined for ranks with other heads at {', '.join(sorted(rates))} GB/s")
-    closed = it.scenario.workload.closed_loop is not None
+    unknown = it.scenario.workload.closed_loop is not None or max(prefill.spec.dp, decode.spec.dp) > 1
     slo = it.scenario.slo
-    found = None if closed else balance(trace, prefill, decode, slo.tpot_ms if slo else None)
+    found = None if unknown else balance(trace, prefill, decode, slo.tpot_ms if slo else None)
     return (*lines, balance_words(found, prefill, decode)) if found else tuple(lines)
 
 
@@ -191,8 +196,8 @@ def _switch_rule(it: LoadedScenario) -> SwitchRule | None:
 
 
 def link_bytes_per_s(transfer: TransferSpec, pool: BuiltPool) -> int:
-    """Return what all links of one replica achieve together, each way."""
-    gpus = pool.spec.tp * pool.spec.pp  # with attention data parallelism each rank has its own
+    """Return what all links of one replica achieve together, each way; attention ranks share them out."""
+    gpus = pool.spec.tp * pool.spec.pp * pool.spec.dp
     rdma = transfer.link in RDMA_GB_PER_S
     links = transfer.links or (min(gpus, MOST_CARDS) if rdma else gpus)
     if rdma:
@@ -206,7 +211,7 @@ def link_bytes_per_s(transfer: TransferSpec, pool: BuiltPool) -> int:
             raise ScenarioError(f"link = nvlink: {pool.gpu.title} has none; give gb_s, or another link")
     if transfer.gb_s is not None:
         line = transfer.gb_s * GB
-    return max(1, round(links * line * (transfer.efficiency or efficiency)))
+    return max(1, round(links * line * (transfer.efficiency or efficiency) / pool.spec.dp))
 
 
 def reshard_bytes_per_s(transfer: TransferSpec, one: BuiltPool, other: BuiltPool) -> int:
