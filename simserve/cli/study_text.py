@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from simserve.report.format import number, percent
+from simserve.report.study_words import size_headline
 
 MOST_ROWS = 30
 
@@ -48,3 +49,25 @@ def slo_words(point: dict[str, Any]) -> str:
     if not targets or targets[0]["estimate"] is None:
         return "–"
     return f"{point['slo']} ({percent(targets[0]['estimate'])})"
+
+
+def print_size(study: dict[str, Any]) -> None:
+    """Print the answer, what meets the SLO, and the best that misses."""
+    console = Console(highlight=False)
+    console.print(size_headline(study), style="bold", soft_wrap=True)
+    for title, entries in (("meets the SLO", study["feasible"]), ("misses", study["missed"])):
+        for one in entries[:MOST_ROWS]:
+            why = one["shortfall"] or f"limited by {one['limited_by']}; breaks first: {one['breaks_first']}"
+            console.print(
+                f"{title}: {number(one['price_per_hour'])}/h, {one['units']} x {one['words']} "
+                f"({one['gpus']} GPUs): {why}",
+                soft_wrap=True,
+            )
+    for one in study["impossible"][:MOST_ROWS]:
+        console.print(f"infeasible: {one['words']} because {one['because']}", soft_wrap=True)
+    work = study["work"]
+    console.print(
+        f"{work['simulated']:,} of {work['deployments']:,} deployments simulated "
+        f"({work['stopped_early']:,} stopped early), {work['simulated_requests']:,} requests",
+        soft_wrap=True,
+    )

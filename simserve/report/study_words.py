@@ -63,3 +63,22 @@ def capacity_headline(study: dict[str, Any]) -> str:
         f"{number(estimate)} {unit} within the SLO; between {number(found['low'])} and "
         f"{number(found['high'])} with {confidence} confidence"
     )
+
+
+def size_headline(study: dict[str, Any]) -> str:
+    """Return the sentence at the top of the page of a search for the cheapest deployment."""
+    if study["feasible"]:
+        best = study["feasible"][0]
+        gpus = f"{best['gpus']:,} GPUs are" if best["gpus"] != 1 else "1 GPU is"
+        return (
+            f"{gpus} enough: {best['units']} x {best['words']}, "
+            f"{number(best['price_per_hour'])} per hour; limited by {best['limited_by']}"
+        )
+    if study["missed"]:
+        best = study["missed"][0]
+        return (
+            "No deployment of this space is shown to meet the SLO; the nearest, "
+            f"{best['units']} x {best['words']}, misses: {best['shortfall']}"
+        )
+    reasons = list(dict.fromkeys(one["because"] for one in study["impossible"]))
+    return f"No deployment of this space can meet the SLO: {'; '.join(reasons[:2])}"

@@ -113,7 +113,10 @@ def path_of(text: str) -> KeyPath:
 def put(document: Document, path: KeyPath, value: Any, where: str) -> None:
     """Set the plain `value` at `path`, making missing mappings on the way; `where` becomes its place."""
     container = _container(document.data, path, where)
-    container[path[-1]] = value
+    if value is None and isinstance(container, dict):
+        container.pop(path[-1], None)
+    else:
+        container[path[-1]] = value
     for known in [p for p in document.places if p[: len(path)] == path]:
         del document.places[known]
     for end in range(1, len(path) + 1):

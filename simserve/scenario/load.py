@@ -18,7 +18,7 @@ from simserve.scenario.document import Document, KeyPath, override, path_of, put
 from simserve.scenario.explain import explain
 from simserve.scenario.files import find
 from simserve.scenario.ratio import with_ratios
-from simserve.scenario.spec import Scenario
+from simserve.scenario.spec import STUDIES, Scenario
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,12 @@ def load_scenario(name: str | Path, options: Sequence[str] = ()) -> LoadedScenar
 
 def loaded(scenario: Scenario, folder: Path | None = None) -> LoadedScenario:
     """Wrap a scenario that was made in Python; its messages have no line numbers."""
-    return _validated(Document("scenario", scenario.as_mapping()), folder or Path())
+    studies = {
+        key: getattr(scenario, key).model_dump(mode="json", by_alias=True, exclude_none=True)
+        for key in STUDIES
+        if getattr(scenario, key) is not None
+    }
+    return _validated(Document("scenario", scenario.as_mapping() | studies), folder or Path())
 
 
 def _validated(document: Document, folder: Path) -> LoadedScenario:
@@ -95,10 +100,11 @@ def _validated(document: Document, folder: Path) -> LoadedScenario:
 def changed(it: LoadedScenario, changes: Mapping[str, Any]) -> LoadedScenario:
     """Return a scenario without variants and studies, with the values of `changes` by path (`pools.0.tp`).
 
-    Raises `ScenarioError` as `--set` does; the messages name the paths.
+    None takes a key away. Raises `ScenarioError` as `--set` does; the messages name the paths.
     """
     data = deepcopy({key: value for key, value in it.document.data.items() if key not in OF_THE_COMPARISON})
     document = Document(it.document.source, data, dict(it.document.places))
     for path, value in changes.items():
-        put(document, path_of(path), deepcopy(value), f"{it.document.source}: {path} = {value}")
+        shown = path if isinstance(value, list | dict) else f"{path} = {value}"
+        put(document, path_of(path), deepcopy(value), f"{it.document.source}: {shown}")
     return _validated(document, it.folder)

@@ -7,6 +7,7 @@ from typing import Any
 from simserve.metrics import Summary
 from simserve.metrics.measures import figures_of
 from simserve.scenario.build import Deployment
+from simserve.study.statistics import Batch
 from simserve.study.targets import batches_of, targets_of
 
 Row = dict[str, Any]
@@ -42,12 +43,15 @@ def simulate_row(deployment: Deployment) -> Row:
     """Simulate a deployment once; the same deployment gives the same row."""
     result = deployment.simulate()
     row = row_of(deployment.summarize(result))
-    row["slo"] = {
-        name: [list(batch) for batch in batches]
-        for name, batches in batches_of(result, targets_of(deployment.loaded.scenario.slo)).items()
-    }
+    targets = targets_of(deployment.loaded.scenario.slo)
+    row["slo"] = _plain(batches_of(result, targets))
+    row["slo_ordered"] = _plain(batches_of(result, targets, whole=True))
     row["simulated_requests"] = len(result)
     return row
+
+
+def _plain(batches: dict[str, list[Batch]]) -> dict[str, list[list[int]]]:
+    return {name: [list(batch) for batch in found] for name, found in batches.items()}
 
 
 def row_of(summary: Summary) -> Row:

@@ -15,10 +15,12 @@ import numpy as np
 from simserve.core import Result
 from simserve.metrics.columns import Columns, derive
 from simserve.metrics.distribution import share_within
-from simserve.metrics.window import Span, steady_span
+from simserve.metrics.window import Span, steady_span, whole_span
 from simserve.scenario.spec import SloSpec
 from simserve.study.statistics import Batch, Interval, share_interval
 
+MARGIN = 0.1
+"""Share of the arrivals at either end that do not count as steady, as in the engine."""
 BATCHES = 20
 """Batches per run for the variance of dependent requests (Law recommends 10 to 30)."""
 _WORDS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": "E2E"}
@@ -55,10 +57,15 @@ def targets_of(slo: SloSpec | None) -> list[Target]:
     return found
 
 
-def batches_of(result: Result, targets: Sequence[Target]) -> dict[str, list[Batch]]:
-    """Return the batches of one run for each target."""
+def batches_of(result: Result, targets: Sequence[Target], whole: bool = False) -> dict[str, list[Batch]]:
+    """Return the batches of one run for each target: of the steady window, or of the whole run.
+
+    Gaps have no order, so the whole run leaves their targets out.
+    """
     columns = derive(result)
-    span = steady_span(result, columns)
+    span = whole_span(result, columns) if whole else steady_span(result, columns)
+    if whole:
+        targets = [target for target in targets if all(key != "itl_ms" for key, _ in target.limits)]
     rows = np.flatnonzero(span.requests)
     rows = rows[np.argsort(result.arrival_order[rows], kind="stable")]
     return {target.name: _batches(result, columns, span, rows, target) for target in targets}

@@ -1,0 +1,75 @@
+"""`simserve size FILE`: the cheapest deployment within the SLO."""
+
+from __future__ import annotations
+
+import typer
+
+from simserve.cli.study_options import (
+    Address,
+    AsJson,
+    ExecutorName,
+    File,
+    Force,
+    NoCache,
+    Out,
+    Overrides,
+    Quiet,
+    Workers,
+    command,
+    opened,
+)
+
+
+def size(
+    file: File,
+    out: Out = None,
+    force: Force = False,
+    overrides: Overrides = [],  # noqa: B006
+    workers: Workers = None,
+    executor: ExecutorName = "local",
+    address: Address = None,
+    no_cache: NoCache = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find the cheapest deployment that is shown to meet the SLO, and say what limits it.
+
+    The `size:` block holds the GPUs with their prices and the choices; see docs/sizing.md.
+
+    Examples:
+
+    simserve size scenarios/sizing.yaml
+
+    simserve size mine.yaml --set slo.ttft_ms=500
+
+    Exit codes: 0 done; 2 the input is wrong; 3 done, but no deployment is shown to meet the SLO.
+    """
+    from simserve.metrics.store import canonical_json
+    from simserve.report.size_page import write_size_page
+    from simserve.report.study_words import size_headline
+    from simserve.scenario import load_scenario
+    from simserve.study.files import write_json
+    from simserve.study.size import SizeSearch, require_size
+    from simserve.study.size_result import size_study
+
+    it = load_scenario(file, overrides)
+    spec = require_size(it)
+    with opened("size", it, out, force, workers, executor, address, no_cache, quiet) as (work, folder):
+        search = SizeSearch(work, spec)
+        search.run()
+        study = size_study(work, search)
+        study["command"] = command("size", file, overrides)
+        write_json(folder / "study.json", study)
+        write_size_page(study, folder / "report.html")
+    if as_json:
+        print(canonical_json(study), end="")
+    elif quiet:
+        print(folder / "report.html")
+    else:
+        from simserve.cli.study_text import print_size
+
+        print_size(study)
+        print(f"Report: {folder / 'report.html'}")
+    if not study["feasible"]:
+        typer.echo(size_headline(study), err=True)
+        raise typer.Exit(3)

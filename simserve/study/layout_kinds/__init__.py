@@ -1,0 +1,1 @@
+"""Layouts by name, one file each."""

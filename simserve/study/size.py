@@ -1,0 +1,233 @@
+"""The cheapest deployment that is shown to meet the SLO, with as few simulated requests as that takes.
+
+Deployments come in families that grow by equal units. Bounds rule out families and small sizes. More units
+never serve worse [assumption, checked against enumeration in the tests], so each family has a least size that
+meets the SLO, found by bisection below the best price so far; a family that misses at the last size that
+would still be cheaper is done with after one run. A run first does its first quarter: if that alone has more
+misses than the whole run may have, the rest is spared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from simserve.errors import ScenarioError
+from simserve.scenario.build import Parts
+from simserve.scenario.load import LoadedScenario, changed
+from simserve.scenario.study_spec import SizeSpec
+from simserve.scenario.workload import build_trace
+from simserve.study.bounds import Bound, bound, workload_of
+from simserve.study.campaign import Campaign
+from simserve.study.layouts import Family, families
+from simserve.study.plan import constrained
+from simserve.study.points import distinct, summarised
+from simserve.study.row import Row
+from simserve.study.stages import hopeless, stage_settings
+from simserve.study.targets import Target, targets_of
+
+AHEAD = 2
+"""Families that are tried at a time, whatever the number of workers, so that the same is found everywhere."""
+CLEAR = 0.998
+"""Confidence at which the first replication alone settles the matter."""
+
+
+@dataclass
+class Tried:
+    """A deployment that was simulated, at least in part."""
+
+    family: Family
+    units: int
+    rows: list[Row]
+    point: dict[str, Any]
+    stopped: str = ""
+    """Why it was not simulated to the end, if it was not."""
+
+    @property
+    def price_per_hour(self) -> float:
+        """Price of all GPUs."""
+        return self.family.price_per_hour * self.units
+
+    @property
+    def met(self) -> bool:
+        """True if the whole of it was run and is shown to meet the SLO."""
+        return not self.stopped and self.point["slo"] == "met"
+
+
+@dataclass
+class State:
+    """A family on the way: sizes below `low` are known not to do, `high` is the least known to do."""
+
+    family: Family
+    bound: Bound
+    most: int
+    low: int = 1
+    high: int | None = None
+    closed: str = ""
+    """Why nothing cheaper than the best can come of it."""
+    tried: dict[int, Tried] = field(default_factory=dict)
+
+
+def require_size(it: LoadedScenario) -> SizeSpec:
+    """Return the size block of a scenario; raises `ScenarioError` for what cannot be answered."""
+    spec = it.scenario.size
+    if spec is None:
+        raise ScenarioError(
+            f"{it.document.source}: has no size; add one, such as "
+            "size: {catalogue: {h100_sxm: {price_per_gpu_hour: 2.5}}}"
+        )
+    if not targets_of(it.scenario.slo):
+        raise ScenarioError(f"{it.document.source}: size needs an slo, such as slo: {{ttft_ms: 1000}}")
+    return spec
+
+
+class SizeSearch:
+    """The search of one space."""
+
+    def __init__(self, campaign: Campaign, spec: SizeSpec) -> None:
+        self.campaign = campaign
+        self.it = campaign.it
+        self.spec = spec
+        self.targets: list[Target] = targets_of(self.it.scenario.slo)
+        self.two_sided = 2 * spec.confidence - 1
+        """Confidence of the two-sided interval whose lower end is the one-sided bound."""
+        self.states = self._bounded()
+        self.best: Tried | None = None
+        campaign.counts.pruned = sum(bool(state.bound.impossible) for state in self.states)
+
+    def run(self) -> None:
+        """Search until no family can hold anything cheaper than the best."""
+        while True:
+            self._close_dear_ones()
+            open_ones = [state for state in self.states if not state.closed]
+            if not open_ones:
+                return
+            open_ones.sort(key=lambda state: (self._least_price(state), state.family.index))
+            batch = open_ones[: AHEAD if self.best else 1]
+            if self.best is None and not batch[0].tried and self._hopeless_at_most(batch[0]):
+                continue
+            for state, tried in zip(batch, self._try([(s, self._next(s)) for s in batch]), strict=True):
+                self._learn(state, tried)
+
+    def _hopeless_at_most(self, state: State) -> bool:
+        """Close a family of which even the largest size misses in the first part of a run."""
+        first = stage_settings(self.it)
+        if first is None or state.low == state.most:
+            return False
+        ((row, *_),) = self._rows([{**state.family.settings(state.most), **first}], 1)
+        reason = hopeless(row, self.targets, first["workload.limit"])
+        if reason:
+            point = summarised([row], self.targets, self.two_sided)
+            state.tried[state.most] = Tried(state.family, state.most, [row], point, reason)
+            state.closed = f"misses with {state.most} units, the most"
+            self.campaign.counts.pruned += 1
+        return bool(reason)
+
+    def _bounded(self) -> list[State]:
+        trace = build_trace(changed(self.it, {}))
+        work, parts = workload_of(self.it, trace), Parts()
+        all_families = families(self.it, self.spec)
+        dropped = self._dropped(all_families)
+        states = []
+        for family in all_families:
+            found = dropped.get(family.index) or bound(self.it, family, parts, work, self.targets)
+            at_most = self.spec.catalogue[family.choices["gpu"]].at_most
+            most = self.spec.replicas if at_most is None else min(self.spec.replicas, at_most // family.gpus)
+            if not found.impossible and found.units > most:
+                some = f"{most} units are the most" if most else f"only {at_most} GPUs can be had"
+                reason = found.reason if most else f"one unit takes {family.gpus} GPUs"
+                found = found._replace(impossible=f"{reason}, and {some}")
+            states.append(
+                State(family, found, most, low=max(found.units, 1), closed=found.impossible and "impossible")
+            )
+        return states
+
+    def _dropped(self, found: list[Family]) -> dict[int, Bound]:
+        """Return the families that a condition drops."""
+        if not self.spec.where:
+            return {}
+        settings = [family.settings(1) for family in found]
+        points = constrained(self.it, settings, self.spec.where, "size")
+        return {point.index: Bound(0, "", point.reason) for point in points if point.reason}
+
+    def _least_price(self, state: State) -> float:
+        return state.low * state.family.price_per_hour
+
+    def _close_dear_ones(self) -> None:
+        """Close families of which even the least possible size costs no less than the best."""
+        for state in self.states:
+            if state.closed:
+                continue
+            if state.low > state.most:
+                state.closed = f"misses with {state.most} units, the most"
+            elif state.high is not None and state.low >= state.high:
+                state.closed = "done"
+            elif self.best and self._least_price(state) >= self.best.price_per_hour:
+                state.closed = f"at least {self._least_price(state):g} per hour, no less than the best"
+
+    def _next(self, state: State) -> int:
+        """Return the size to try: the last that would still be cheaper, then between; upwards at first."""
+        if state.high is not None:
+            return (state.low + state.high) // 2
+        if self.best is None:
+            return state.low if not state.tried else min(2 * max(state.tried), state.most)
+        cheaper = state.most
+        while cheaper > state.low and cheaper * state.family.price_per_hour >= self.best.price_per_hour:
+            cheaper -= 1
+        return cheaper
+
+    def _learn(self, state: State, tried: Tried) -> None:
+        state.tried[tried.units] = tried
+        if tried.met:
+            state.high = tried.units
+            if self.best is None or tried.price_per_hour < self.best.price_per_hour:
+                self.best = tried
+                price = f"{tried.price_per_hour:g} per hour"
+                self.campaign.counts.best = f"{price}: {tried.units} x {tried.family.words}"
+        else:
+            state.low = tried.units + 1
+        self.campaign.show()
+
+    def _try(self, wanted: list[tuple[State, int]]) -> list[Tried]:
+        """Simulate deployments: first their first quarter, then the rest of those that may do."""
+        settings = [state.family.settings(units) for state, units in wanted]
+        first = stage_settings(self.it)
+        stopped: dict[int, tuple[str, list[Row]]] = {}
+        if first is not None:
+            for i, rows in enumerate(self._rows([{**one, **first} for one in settings], 1)):
+                reason = hopeless(rows[0], self.targets, first["workload.limit"])
+                if reason:
+                    stopped[i] = (reason, rows)
+                    self.campaign.counts.pruned += 1
+        rest = [i for i in range(len(wanted)) if i not in stopped]
+        full = dict(zip(rest, self._full([settings[i] for i in rest]), strict=True))
+        found = []
+        for i, (state, units) in enumerate(wanted):
+            reason, rows = stopped.get(i, ("", full.get(i, [])))
+            point = summarised(rows, self.targets, self.two_sided)
+            found.append(Tried(state.family, units, rows, point, reason))
+        return found
+
+    def _full(self, settings: list[dict[str, Any]]) -> list[list[Row]]:
+        """Return the rows of whole runs; where the first replication is clear, there are no others."""
+        rows = self._rows(settings, 1)
+        more = self.spec.replications - 1
+        if not more:
+            return rows
+        verdicts = [summarised(one, self.targets, CLEAR)["slo"] for one in rows]
+        undecided = [i for i, word in enumerate(verdicts) if word == "not shown"]
+        for i, added in zip(undecided, self._rows([settings[i] for i in undecided], more, 1), strict=True):
+            rows[i] = list(distinct([*rows[i], *added]))
+        return rows
+
+    def _rows(self, settings: list[dict[str, Any]], replications: int, first: int = 0) -> list[list[Row]]:
+        tasks = [[self.campaign.task(one, first + r) for r in range(replications)] for one in settings]
+        outcomes = self.campaign.run([task for group in tasks for task in group])
+        found = []
+        for group in tasks:
+            rows = [outcomes[task.key] for task in group]
+            refused = next((one.reason for one in rows if one.row is None), None)
+            if refused is not None:
+                raise ScenarioError(refused)
+            found.append([one.row for one in rows if one.row is not None])
+        return found
