@@ -10,59 +10,30 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
 from simpy.events import Timeout
 
 from simserve.core import Chunk, LinkResult, Request, SplitResult, Trace
-from simserve.core.halves import DecodeRequest, KvMoved, PrefillRequest
-from simserve.engine.boundary import Clock, Front
+from simserve.core.halves import DecodeRequest, KvMoved
+from simserve.engine.boundary import Clock
 from simserve.engine.cluster import Cluster, Progress
 from simserve.engine.decode_table import DecodeTable
 from simserve.engine.desk import Desk
 from simserve.engine.handover import Handover, Route
 from simserve.engine.links import LinkEnd, Links
+from simserve.engine.passage import Passage, PrefillSide
 from simserve.engine.recorder import Recorder
 from simserve.engine.replica import Replica
 from simserve.engine.role_switch import RoleSwitch
 from simserve.engine.spec import ReplicaSpec
 from simserve.engine.split_replica import SplitPipelineReplica, SplitRank, SplitReplica
 from simserve.engine.split_spec import SplitSpec
-from simserve.engine.stages import PromptRecorder, StageRecorder
+from simserve.engine.stages import StageRecorder
+from simserve.engine.view import View
 from simserve.errors import InvariantError
 
 FAILED = "KV transfer failed"
-
-
-class _Passage:
-    """A split request from its arrival to the end of its hand-over."""
-
-    __slots__ = ("decode", "handover", "length", "prefill", "source", "target")
-
-    def __init__(self, request: Request, length: int, source: SplitReplica) -> None:
-        row, prompt, priority = request.id, request.prompt_tokens, request.priority
-        self.prefill = PrefillRequest(row, request.arrival_ns, prompt, 1, priority)
-        self.decode = DecodeRequest(row, request.arrival_ns, prompt, request.max_tokens, priority)
-        self.length = length
-        self.source = source
-        self.target: SplitReplica | None = None
-        self.handover: Handover
-
-
-class _PrefillSide:
-    """What prefill replicas report to."""
-
-    front: Front
-    cluster: SplitCluster
-    """Both set by the cluster."""
-
-    def __init__(self, recorder: PromptRecorder, fast_forward: bool) -> None:
-        self.recorder = recorder
-        self.fast_forward = fast_forward
-
-    def first_token(self, request: Request) -> None:
-        self.cluster.prompt_sampled(request)
-
-    def complete(self, request: Request, output_tokens: int) -> None:
-        self.cluster.prompt_computed(request)
 
 
 class SplitCluster(Cluster):
@@ -81,10 +52,10 @@ class SplitCluster(Cluster):
         """Builds a replica per spec, which has the role that its spec says."""
         self.split = split
         self.stages = StageRecorder(len(trace))
-        self._prefill_side = _PrefillSide(self.stages.prefill, fast_forward)
+        self._prefill_side = PrefillSide(self.stages.prefill, fast_forward)
         self.links = Links(env)
         self._ends: list[tuple[LinkEnd, LinkEnd]] = []
-        self._passages: dict[int, _Passage] = {}
+        self._passages: dict[int, Passage] = {}
         self._local = 0
         self._failed = 0
         super().__init__(env, trace, specs, split.routers["decode"], recorder, fast_forward, progress)
@@ -92,7 +63,10 @@ class SplitCluster(Cluster):
         self._roles: list[str] = [spec.role for spec in specs]
         self._desks = {role: Desk(router, self.with_role(role)) for role, router in split.routers.items()}
         sides = ("decode",) if split.switch is None else ("prefill", "decode")
-        self._longest = min((s for s in specs if s.role in sides), key=lambda spec: spec.max_model_len)
+        self._narrow = min(specs, key=lambda spec: spec.max_model_len)
+        """Who sets the limit for prompts."""
+        self._answering = min((s for s in specs if s.role in sides), key=lambda spec: spec.max_model_len)
+        """Who sets the limit for answers."""
         self._switch = None if split.switch is None else RoleSwitch(self, split.switch)
 
     # -- building --------------------------------------------------------------------------------------
@@ -111,7 +85,7 @@ class SplitCluster(Cluster):
         self._ends.append((LinkEnd("out", bytes_per_s), LinkEnd("in", bytes_per_s)))
         return replica
 
-    def _make_views(self, refresh_ns: int) -> list:
+    def _make_views(self, refresh_ns: int) -> list[View]:
         return []  # every desk makes its own
 
     # -- roles -----------------------------------------------------------------------------------------
@@ -138,7 +112,7 @@ class SplitCluster(Cluster):
         """A request arrives: refuse it, keep it whole, or send its prompt to a prefill replica."""
         now_ns = self.env.now
         self.recorder.arrive(request, now_ns)
-        if self._refused(request, self._longest):
+        if self._refused(request, self._narrow):
             return
         target = None
         if self.split.target_first and not self._keeps_apart:
@@ -152,7 +126,7 @@ class SplitCluster(Cluster):
             target = self._desks["decode"].choose(request, now_ns)
         source = self._desks["prefill"].choose(request, now_ns)
         assert isinstance(source, SplitReplica)
-        passage = _Passage(request, self._length(request, self._longest), source)
+        passage = Passage(request, self._length(request, self._answering), source)
         passage.handover = Handover(
             self.env, self.links, self.split, request.prompt_tokens, lambda: self._moved(passage)
         )
@@ -188,7 +162,7 @@ class SplitCluster(Cluster):
         self.recorder.replica[request.id] = replica.rank
         replica.enqueue(request, length)
 
-    def _send_half(self, passage: _Passage) -> None:
+    def _send_half(self, passage: Passage) -> None:
         """Send the decoding half; from now on its KV knows its way."""
         source, target = passage.source, passage.target
         assert target is not None
@@ -221,7 +195,7 @@ class SplitCluster(Cluster):
         else:
             Timeout(self.env, client_ns).callbacks.append(lambda _: self._hand_over(passage))
 
-    def _hand_over(self, passage: _Passage) -> None:
+    def _hand_over(self, passage: Passage) -> None:
         """Let the KV go, and send the decoding half unless it waits for it already."""
         now_ns = self.env.now
         self.stages.prefill_end_ns[passage.prefill.id] = now_ns
@@ -248,11 +222,11 @@ class SplitCluster(Cluster):
         """A prefill replica gave up a prompt's KV (called by its policy)."""
         self._passages[request.id].handover.give_up()
 
-    def _expired(self, passage: _Passage) -> None:
+    def _expired(self, passage: Passage) -> None:
         """Nobody came to read within the lease."""
         passage.source.deliver(KvMoved(passage.prefill))
 
-    def _moved(self, passage: _Passage) -> None:
+    def _moved(self, passage: Passage) -> None:
         """The transfer is over, one way or the other."""
         row, handover = passage.prefill.id, passage.handover
         del self._passages[row]
@@ -299,7 +273,7 @@ class SplitCluster(Cluster):
         whole = not isinstance(request, DecodeRequest) and self._keeps_apart
         return self._desks["mixed" if whole else "decode"]
 
-    def result(self, columns: dict) -> SplitResult:
+    def result(self, columns: dict[str, NDArray[np.int64]]) -> SplitResult:
         """Return what the split adds, and make the request `columns` true for both sides."""
         return SplitResult(
             columns=self.stages.columns(columns),
