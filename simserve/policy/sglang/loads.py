@@ -132,6 +132,7 @@ class Loads:
 
     def forget(self, request: Request) -> None:
         """Drop what is remembered, and held, of a request that ended or whose client gave up."""
+        self._plans.pop(request.id, None)
         holding = self._held.pop(request.id, None)
         if holding is not None:
             self._pool.drop(holding)
