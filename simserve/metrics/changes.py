@@ -14,6 +14,8 @@ _FROM_MEMORY = ("max_model_len", "gpu_memory_utilization")
 _ASKED = "max_model_len of the scenario"
 """Beginning of `limit_reason` where the scenario, not the memory, limits the longest sequence."""
 
+_OF_A_SPLIT = ("transfer.", "decode_router", "role_switch.")
+
 Facts = dict[tuple[str, str], Any]
 """(name of the setting, pool or empty) to its value."""
 
@@ -44,8 +46,15 @@ def changes(base: dict[str, Any], variant: dict[str, Any]) -> list[Change]:
         old["pools", ""], new["pools", ""] = (" + ".join(map(_words, some)) for some in (pools, others))
     old |= _other_facts(base)
     new |= _other_facts(variant)
-    keys = list(dict.fromkeys([*old, *new]))
+    keys = [key for key in dict.fromkeys([*old, *new]) if not _of_one_split(key[0], old, new)]
     return [Change(*key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
+
+
+def _of_one_split(name: str, old: Facts, new: Facts) -> bool:
+    """Return True for settings of a prefill/decode split that only one of the runs has: the pools say so."""
+    if not name.startswith(_OF_A_SPLIT):
+        return False
+    return not all(any(key[0].startswith(_OF_A_SPLIT) for key in facts) for facts in (old, new))
 
 
 def _model(manifest: dict[str, Any]) -> str | None:
@@ -78,7 +87,9 @@ def _words(pool: dict[str, Any]) -> str:
     layout = "".join(
         f", {key.upper()} {pool[key]}" for key in ("tp", "pp", "dp", "ep") if pool.get(key, 1) > 1
     )
-    return f"{gpus} × {pool['gpu_name']} ({pool['engine']}{layout})"
+    role = (pool.get("settings") or {}).get("role", "mixed")
+    does = "" if role == "mixed" else f" for {role}"
+    return f"{gpus} × {pool['gpu_name']}{does} ({pool['engine']}{layout})"
 
 
 def _flat(tree: dict[str, Any], above: str = "") -> list[tuple[str, Any]]:

@@ -22,6 +22,7 @@ from simserve.report.page import Figure, render
 from simserve.report.published_words import published_words
 from simserve.report.ratio import ratio_charts, ratio_points, ratio_sentences
 from simserve.report.run_page import run_charts, run_context
+from simserve.report.split_words import split_headline
 
 FRONTIER_FROM = 3
 """Runs from which on a chart of trade-offs says more than the table."""
@@ -53,7 +54,9 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         "compare.html.j2",
         charts,
         title=complete(base.manifest)["scenario_name"] or base.folder.name,
-        headline=measured_headline(table) if len(simulated) < len(names) else comparison_headline(table),
+        headline=measured_headline(table)
+        if len(simulated) < len(names)
+        else split_headline(simulated) or comparison_headline(table),
         bad=any(not verdict["completed"] for verdict in table["verdicts"].values()),
         command=command,
         table=table,

@@ -10,7 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from simserve.cli import app
+from simserve.metrics.comparison import read_comparison
+from simserve.report.format import number
 from simserve.report.ratio import Point, ratio_sentences
+from simserve.report.split_words import split_headline
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,25 @@ def test_a_sweep_is_drawn_against_the_ratio(folders: dict[str, Path]) -> None:
     assert "balance formula" in page
     assert '"1p2d"' in page
     assert '"2p1d"' in page
+
+
+def test_the_page_begins_with_the_answer(folders: dict[str, Path]) -> None:
+    """Goodput of the best split and of none, as the stored runs have them."""
+    found = read_comparison(folders["pd_split"])
+    assert found is not None
+    text = str(split_headline(found.runs))
+    for name in ("split", "aggregated"):
+        slo = found.runs[name].summary["whole"]["slo"]
+        assert f"<code>{name}</code>" in text
+        assert number(slo["goodput_requests_per_s"]) in text
+    assert text in (folders["pd_split"] / "report.html").read_text(encoding="utf-8")
+    assert split_headline({name: run for name, run in found.runs.items() if name == "split"}) is None
+
+
+def test_what_the_pools_say_is_not_said_again(folders: dict[str, Path]) -> None:
+    table = json.loads((folders["pd_split"] / "compare.json").read_text())
+    assert [change["name"] for change in table["changes"]["aggregated"]] == ["pools"]
+    assert "for prefill" in table["changes"]["aggregated"][0]["base"]
 
 
 def point(prefill: int, decode: int, rate: float) -> Point:
