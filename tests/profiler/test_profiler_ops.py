@@ -1,0 +1,118 @@
+"""Each operation on this CPU: right by float64, timed, and refused when wrong, too large or not supported."""
+
+from __future__ import annotations
+
+import pytest
+
+from simserve.profiler.case import Case
+from simserve.profiler.device import Device
+from simserve.profiler.job import Job
+from simserve.profiler.ops import OPS
+from simserve.profiler.run import measure_case
+
+MODELS = ["tiny", "tiny-mla-moe"]
+
+
+def job(*ops: str) -> Job:
+    return Job.make("cpu", MODELS, list(ops), [1], "", [], "cpu", 1)
+
+
+LOCAL = [name for name in OPS if name != "collective"]
+
+
+@pytest.mark.parametrize("op", LOCAL)
+def test_every_operation_is_right_and_timed(op: str) -> None:
+    made = job(op)
+    assert made.cases
+    small = sorted(
+        made.cases, key=lambda case: (case.level, sum(v for _, v in case.key if isinstance(v, int)))
+    )
+    for case in [small[0], small[len(small) // 3]]:
+        row = measure_case(case, OPS[op], made.device, 0.05)
+        assert row["status"] == "ok", row
+        assert row["p10_us"] <= row["latency_us"] <= row["p90_us"]
+        assert row["n_samples"] >= 3
+        assert 0 <= row["error"] < 1e-4
+
+
+def test_keys_are_those_of_the_table() -> None:
+    for case in job().cases:
+        assert tuple(name for name, _ in case.key) == OPS[case.op].key_columns
+
+
+def test_cases_are_unique_and_corners_come_first() -> None:
+    cases = job().cases
+    assert len({case.id for case in cases}) == len(cases)
+    assert [case.level for case in cases] == sorted(case.level for case in cases)
+    tokens = [case["m"] for case in cases if case.op == "gemm" and case["n"] == 768]
+    assert set(tokens[:2]) == {1, 512}
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_other_dtypes_are_checked_within_their_rounding(dtype: str) -> None:
+    made = Job.make("cpu", ["tiny"], ["gemm", "attn_decode"], [1], dtype, [], "cpu", 1)
+    for op in ("gemm", "attn_decode"):
+        case = next(case for case in made.cases if case.op == op)
+        row = measure_case(case, OPS[op], made.device, 0.05)
+        assert row["status"] == "ok", row
+        assert 1e-6 < row["error"] < 2e-2
+
+
+def first(made: Job) -> Case:
+    return made.cases[0]
+
+
+def test_a_wrong_kernel_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    made = job("gemm")
+    right = torch.nn.functional.linear
+    monkeypatch.setattr(torch.nn.functional, "linear", lambda x, w: right(x, w) * 1.01)
+    row = measure_case(first(made), OPS["gemm"], made.device, 0.05)
+    assert row["status"] == "wrong"
+    assert "0.01 against float64, allowed is 0.0001" in row["why"]
+    assert "latency_us" not in row
+
+
+@pytest.mark.parametrize("fault", ["one missing key", "unwritten part"])
+def test_a_wrong_attention_is_not_timed(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    from simserve.profiler import torch_kernels
+
+    made = job("attn_decode")
+    case = max((c for c in made.cases if c["batch"] == 4), key=lambda c: -c["kv_len"])
+    right = torch_kernels.paged_decode
+
+    def faulty(q, k_cache, v_cache, table, lengths, scale, window=0):
+        if fault == "one missing key":
+            return right(q, k_cache, v_cache, table, lengths - 1, scale, window)
+        out = right(q, k_cache, v_cache, table, lengths, scale, window)
+        out[-1] = float("nan")
+        return out
+
+    monkeypatch.setattr(torch_kernels, "paged_decode", faulty)
+    assert measure_case(case, OPS["attn_decode"], made.device, 0.05)["status"] == "wrong"
+
+
+def test_too_large_a_shape_is_recorded_as_out_of_memory() -> None:
+    made = job("gemm")
+    key = tuple({**dict(first(made).key), "n": 2**22, "k": 2**22}.items())
+    row = measure_case(Case("gemm", key, "torch", 0), OPS["gemm"], made.device, 0.05)
+    assert row["status"] == "oom"
+    # 4 bytes each: weights of 2^44, one row of x and one of y, 2^22 each.
+    assert "needs 70368.78 GB" in row["why"]
+
+
+def test_what_the_allocator_refuses_is_out_of_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = job("gemm")
+    monkeypatch.setattr(Device, "free_bytes", lambda self: 10**18)
+    key = tuple({**dict(first(made).key), "n": 2**23, "k": 2**23}.items())
+    row = measure_case(Case("gemm", key, "torch", 0), OPS["gemm"], made.device, 0.05)
+    assert row["status"] == "oom"
+
+
+def test_a_missing_library_is_recorded_as_unsupported() -> None:
+    made = job("gemm")
+    key = tuple({**dict(first(made).key), "dtype": "fp8_block"}.items())
+    row = measure_case(Case("gemm", key, "deep_gemm", 0), OPS["gemm"], made.device, 0.05)
+    assert row["status"] == "unsupported"
+    assert "DeepGEMM" in row["why"]
