@@ -52,7 +52,7 @@ def changes(base: dict[str, Any], variant: dict[str, Any]) -> list[Change]:
 
 def _of_one_split(name: str, old: Facts, new: Facts) -> bool:
     """Return True for settings of a prefill/decode split that only one of the runs has: the pools say so."""
-    if not name.startswith(_OF_A_SPLIT):
+    if not name.startswith(_OF_A_SPLIT) or ("pools", "") not in old:
         return False
     return not all(any(key[0].startswith(_OF_A_SPLIT) for key in facts) for facts in (old, new))
 
