@@ -60,6 +60,7 @@ class RankMaximum:
         self._samples = samples
         self._picks = float(shares[0].sum())
         self._points: dict[int, Float64] = {}
+        self._ports: dict[tuple[int, int], Float64] = {}
         self._ratios: dict[tuple[int, str], float] = {}
 
     @property
@@ -72,18 +73,21 @@ class RankMaximum:
 
         With a capacity factor that drops, the picks of the busiest rank over the mean of all picks wished.
         """
+        load = self._loads(tokens, samples, seed)
+        if self._spreading.capacity_factor is None:
+            return imbalance(load)
+        return load.max(axis=-1) / (tokens * self._picks / self.placement.ranks)
+
+    def _loads(self, tokens: int, samples: int, seed: int = 0) -> Float64:
+        """Return picks per rank of `samples` steps, float64[samples, layers, ranks]."""
         random = np.random.default_rng([self._seed, tokens, seed])
         counts = sample_counts(self.shares, tokens, samples, random)
         factor = self._spreading.capacity_factor
         if factor is not None:
             counts = capped(counts, factor, self._spreading.reroute)
         if self._spreading.per_batch:
-            load = water_filled(self.placement, counts)
-        else:
-            load = self.placement.rank_load(counts)
-        if factor is None:
-            return imbalance(load)
-        return load.max(axis=-1) / (tokens * self._picks / self.placement.ranks)
+            return water_filled(self.placement, counts)
+        return self.placement.rank_load(counts)
 
     def steps_us(self, tokens: int, cost_us: CostUs, samples: int, seed: int = 0) -> Float64:
         """Return the cost of `samples` steps, float64[samples]: the slowest rank of each layer, summed."""
@@ -106,6 +110,17 @@ class RankMaximum:
         """Return the mean over steps of max / mean rank load, float64[layers], at a sampled point nearby."""
         low, high, weight = _bracket(tokens)
         return self._gammas(high if weight > 0.5 else low).mean(axis=0)
+
+    def port_gamma(self, tokens: int, together: int) -> float:
+        """Return busiest over mean picks of `together` consecutive ranks (those behind one port of the
+        network), mean over steps and layers, at a sampled point nearby."""
+        low, high, weight = _bracket(tokens)
+        key = (high if weight > 0.5 else low, together)
+        if key not in self._ports:
+            loads = self._loads(key[0], self._samples)
+            starts = np.arange(0, self.placement.ranks, together)
+            self._ports[key] = imbalance(np.add.reduceat(loads, starts, axis=-1))
+        return float(self._ports[key].mean())
 
     def _gammas(self, point: int) -> Float64:
         found = self._points.get(point)

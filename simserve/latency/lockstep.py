@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.core import Chunk
+from simserve.experts import contiguous
 from simserve.experts.maxima import RankMaximum
 from simserve.latency.base import PAGE, PROVENANCE
 from simserve.latency.blocks.plan import GroupLayers
@@ -92,9 +93,10 @@ class LockstepLatency:
         self._page_rows = np.full((_FIRST_SEQUENCES, _FIRST_PAGES), -1, np.int64)
         self._pages = np.zeros((16, PAGE), np.int64)
         self._page_count = 0
-        self._wires: dict[int, tuple[int, int, Float64]] = {}
+        self._wires: dict[tuple[int, int], tuple[int, int, Float64]] = {}
         self._experts: dict[tuple[int, bool], tuple[int, Float64]] = {}
         self._experts_of: RankMaximum | None = None
+        self._even: dict[tuple[int, int], RankMaximum] = {}
         self._graphs = overhead.capture_sizes[-1] if overhead.capture_sizes else 0
         self._launch_ns = round(1000 * overhead.launch_layer_us * rank.plan.layers) if self._graphs else 0
         self._step_cpu_ns = round(1000 * overhead.step_us)
@@ -269,28 +271,51 @@ class LockstepLatency:
     def _parts(self, slowest: Int64, most: int, total: int, maximum: RankMaximum | None) -> Parts:
         if not self._groups:
             return Parts(slowest, 0, 0, 0, 0, 0)
-        dispatch_ns, combine_ns, _ = self._wire(most)
         experts_ns, _ = self._experts_ns(most, total, maximum)
+        dispatch_ns, combine_ns, _ = self._wire(most, self._received(most, total, maximum))
         shared_ns = self._shared.at(most)
         if not self.overlap.shared_expert:
             slowest, shared_ns = slowest + shared_ns, 0
         sms = self._groups[0].kernels.share_of_sms(most)
         return Parts(slowest, shared_ns, dispatch_ns, experts_ns, combine_ns, self._moe_layers, sms)
 
-    def _wire(self, most: int) -> tuple[int, int, Float64]:
+    def _received(self, most: int, total: int, maximum: RankMaximum | None) -> int:
+        """Return the tokens per rank at which an even exchange takes as long: what the fullest rank sends,
+        or what the busiest receives.
+
+        Measured exchanges had uniform picks, whose own unevenness is taken off.
+        """
+        together = self._groups[0].kernels.ranks_per_port(most)
+        if maximum is None or not together:
+            return most
+        gamma = maximum.port_gamma(total, together) / self._even_of(maximum).port_gamma(total, together)
+        return max(most, round(gamma * total / self.ranks))
+
+    def _even_of(self, maximum: RankMaximum) -> RankMaximum:
+        """Return uniform picks on the same ranks, for comparison (few layers are enough)."""
+        shares, ranks = maximum.shares, maximum.placement.ranks
+        key = (shares.shape[1], ranks)
+        if key not in self._even:
+            picks = np.full((8, shares.shape[1]), shares[0].sum() / shares.shape[1])
+            even = contiguous(8, shares.shape[1], ranks, -shares.shape[1] % ranks)
+            self._even[key] = RankMaximum(picks, even)
+        return self._even[key]
+
+    def _wire(self, sent: int, received: int) -> tuple[int, int, Float64]:
         """Return dispatch and combine of all layers in ns, and their ns by provenance, float64[4]."""
-        found = self._wires.get(most)
+        key = (sent, received)
+        found = self._wires.get(key)
         if found is None:
             ends, parts = [0.0, 0.0], np.zeros(4)
             for group in self._groups:
-                costs = group.kernels.wire(np.array([float(most)]))
+                costs = group.kernels.wire(np.array([float(sent)]), np.array([float(received)]))
                 for end, cost in enumerate(costs):
                     ends[end] += float(cost.us[0]) * group.times
                     parts[int(cost.tags[0])] += 1000 * float(cost.us[0]) * group.times
             solve_us = self._solve_us * self._moe_layers
             parts[ANALYTIC] += 1000 * solve_us
             ends[0] += solve_us
-            found = self._wires[most] = (round(1000 * ends[0]), round(1000 * ends[1]), parts)
+            found = self._wires[key] = (round(1000 * ends[0]), round(1000 * ends[1]), parts)
         return found
 
     def _experts_ns(self, most: int, total: int, maximum: RankMaximum | None) -> tuple[int, Float64]:
@@ -330,7 +355,8 @@ class LockstepLatency:
         by_tag = np.zeros(4)
         if self._groups:
             half_total = -(-total // 2) if halved else total
-            by_tag = self._wire(most)[2] + self._experts_ns(most, half_total, self._experts_of)[1]
+            received = self._received(most, half_total, self._experts_of)
+            by_tag = self._wire(most, received)[2] + self._experts_ns(most, half_total, self._experts_of)[1]
             by_tag[INTERPOLATED] += parts.shared
         shared, dispatch, experts, combine = (factor * ns for ns in parts[1:5])
         group_ns = (shared, dispatch, experts, combine)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from simserve.core import Result, Status
 from simserve.metrics.columns import Bool, Columns, derive
 from simserve.metrics.definitions import DEFINITIONS
 from simserve.metrics.limits import Limit, limits
+from simserve.metrics.groups import GROUP_DEFINITIONS, GroupUse, group_uses
 from simserve.metrics.slo import Slo
 from simserve.metrics.stability import Stability, judge
 from simserve.metrics.stages import STAGE_DEFINITIONS, SplitSummary, split_summary, split_warnings
@@ -75,12 +76,16 @@ class Summary:
     """KV tiers below HBM, by replica; empty without tiers."""
     split: SplitSummary | None = None
     """Stages and transfers of a prefill/decode split."""
+    groups: list[GroupUse] = field(default_factory=list)
+    """Groups of attention ranks that step together; empty without them."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and numbers, as in summary.json; nothing of a split that is not there."""
         plain = asdict(self)
         if self.split is None:
             del plain["split"]
+        if not self.groups:
+            del plain["groups"]
         return plain
 
 
@@ -111,9 +116,11 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
         price_per_hour=price,
         cost_per_million_output_tokens=_cost(price, whole, counts),
         warnings=[*result.warnings, *tier_warnings(tiers), *split_warnings(split)],
-        definitions=dict(DEFINITIONS) | (STAGE_DEFINITIONS if result.split is not None else {}),
+        definitions=dict(DEFINITIONS) | (STAGE_DEFINITIONS if result.split is not None else {})
+        | (GROUP_DEFINITIONS if result.groups else {}),
         kv_tiers=tiers,
         split=split,
+        groups=group_uses(result),
     )
 
 

@@ -10,6 +10,7 @@ from simserve.metrics.published import published_rows
 from simserve.metrics.store import StoredRun
 from simserve.report.distributions import Curve, distribution, ecdf, gap_ecdf_ms
 from simserve.report.facts import complete
+from simserve.report.groups import gamma_chart
 from simserve.report.headline import LIMIT_WORDS, hardware, headline, limits_in_words
 from simserve.report.over_time import BINS, Course, course, over_time
 from simserve.report.page import Figure
@@ -69,6 +70,8 @@ def run_charts(run: StoredRun, at: str = "") -> dict[str, Figure]:
         }
         if summary.get("split"):
             figures["ttft-stages"] = stage_chart(done)
+    if summary.get("groups"):
+        figures["gamma"] = gamma_chart(summary["groups"])
     return {at + name: figure for name, figure in figures.items() if figure["data"]}
 
 

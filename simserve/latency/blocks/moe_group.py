@@ -30,35 +30,40 @@ class EpGroup:
         machine, ranks = setting.machine, setting.parallel.ep
         nodes = -(-ranks // setting.gpus_per_node)
         self._all2all = setting.all2all
+        self._nodes, self._per_node = nodes, setting.gpus_per_node
         self._tp = setting.parallel.tp
         self._sms = SMS.get(machine.sm_arch, 132)
         row = setting.hidden * BYTES[setting.activation_dtype]
+        phases = ("dispatch", "combine")
         if setting.all2all == "nccl":
-            ops = [collective(machine, "all-to-all", "all_to_all", ranks, row * experts.topk)] * 2
+            exchange = collective(machine, "all-to-all", "all_to_all", ranks, row * experts.topk)
+            self._wire = (lambda received, sent: exchange.cost(received),) * 2
         elif setting.all2all == "analytic":
-            ops = [
-                TopologyExchange(machine, phase, setting.hidden, experts.topk, ranks)
-                for phase in ("dispatch", "combine")
-            ]
+            shape = (setting.hidden, experts.topk, ranks)
+            self._wire = tuple(TopologyExchange(machine, phase, *shape).cost for phase in phases)
         else:
             shape = (setting.hidden, max(1, round(experts.topk)), ffn.n_routed_experts, ranks, nodes)
             mode = setting.all2all.removeprefix("deepep_") if "_" in setting.all2all else ""
-            ops = [ExpertExchange(machine, phase, *shape, mode=mode) for phase in ("dispatch", "combine")]
-        self._dispatch, self._combine = ops
+            self._wire = tuple(ExpertExchange(machine, phase, *shape, mode=mode).cost for phase in phases)
         load = setting.expert_load
         self._small, self._large = (
             RoutedExperts(machine, experts, load, phase) for phase in ("decode", "prefill")
         )
 
-    def wire(self, tokens: Float64) -> tuple[Cost, Cost]:
-        """Return dispatch and combine of the fullest rank's tokens."""
-        share = np.maximum(tokens / self._tp, 1.0)
-        return self._dispatch.cost(share), self._combine.cost(share)
+    def wire(self, sent: Float64, received: Float64) -> tuple[Cost, Cost]:
+        """Return dispatch and combine."""
+        sent, received = (np.maximum(tokens / self._tp, 1.0) for tokens in (sent, received))
+        dispatch, combine = self._wire
+        return dispatch(received, sent), combine(received, sent)
 
     def experts(self, tokens: Float64, group_tokens: Float64) -> Cost:
         """Return the experts' cost; small steps run the kernels of the low-latency mode."""
         below = np.full(np.shape(group_tokens), self._low_latency(float(np.max(tokens))))
         return self._small.cost(group_tokens).where(below, self._large.cost(group_tokens))
+
+    def ranks_per_port(self, tokens: int) -> int:
+        """Return 1: a rank has its own NIC or NVLink; but normal kernels send once per node."""
+        return 1 if self._low_latency(tokens) or self._nodes == 1 else self._per_node
 
     def share_of_sms(self, tokens: int) -> float:
         """Return what DeepEP's normal kernels occupy; low-latency ones leave the wire to the NIC."""
@@ -92,15 +97,19 @@ class GatheredGroup:
             self._after = collective(machine, "token reduce-scatter", "reduce_scatter", gpus, gathered)
         self._experts = RoutedExperts(machine, experts, setting.expert_load)
 
-    def wire(self, tokens: Float64) -> tuple[Cost, Cost]:
+    def wire(self, sent: Float64, received: Float64) -> tuple[Cost, Cost]:
         """Return all-gather and reduce-scatter at the fullest rank's tokens, as engines pad them."""
-        after = self._after.cost(tokens)
+        after = self._after.cost(sent)
         none = Cost(np.zeros_like(after.us), np.zeros_like(after.tags))
-        return (none if self._before is None else self._before.cost(tokens)), after
+        return (none if self._before is None else self._before.cost(sent)), after
 
     def experts(self, tokens: Float64, group_tokens: Float64) -> Cost:
         """Return the experts' cost for the tokens of all."""
         return self._experts.cost(group_tokens)
+
+    def ranks_per_port(self, tokens: int) -> int:
+        """Return 0: every rank receives the tokens of all."""
+        return 0
 
     def share_of_sms(self, tokens: int) -> float:
         """Return 0: nothing overlaps here."""

@@ -48,8 +48,12 @@ All2All = Literal["deepep", "deepep_low_latency", "deepep_normal", "nccl", "anal
 class GroupKernels(Protocol):
     """The kernels of one MoE layer whose time more than one rank decides."""
 
-    def wire(self, tokens: Float64) -> tuple[Cost, Cost]:
-        """Return the cost of getting `tokens` of the fullest rank (float64[n]) to their experts, and back."""
+    def wire(self, sent: Float64, received: Float64) -> tuple[Cost, Cost]:
+        """Return the cost of getting tokens to their experts, and back.
+
+        `sent` by the fullest rank decide which kernels run; `received` (float64[n] both) is how many each
+        rank would have in an even exchange that takes as long.
+        """
         ...
 
     def experts(self, tokens: Float64, group_tokens: Float64) -> Cost:
@@ -57,6 +61,10 @@ class GroupKernels(Protocol):
 
         `tokens` of the fullest rank decide which kernels run.
         """
+        ...
+
+    def ranks_per_port(self, tokens: int) -> int:
+        """Return the ranks that receive through one port of what bounds the exchange; 0: all get the same."""
         ...
 
     def share_of_sms(self, tokens: int) -> float:

@@ -61,12 +61,12 @@ class ExpertExchange:
         if self._low_latency is None or self._normal is None:
             machine.missing("ep_a2a", f"{phase} over {ranks} GPUs on {nodes} nodes", "ranks", ranks)
 
-    def cost(self, tokens: Float64) -> Cost:
-        """Return the cost for `tokens` of each rank (float64[n])."""
+    def cost(self, tokens: Float64, sent: Float64 | None = None) -> Cost:
+        """Return the cost for `tokens` of each rank (float64[n]); `sent` ones decide which kernels run."""
         if self._low_latency is None or self._normal is None:
             sent_us = tokens * self._per_token * self._remote * 1e6 / self._link
             return analytic(START_US + sent_us)
-        small = tokens <= self._most_low_latency
+        small = (tokens if sent is None else sent) <= self._most_low_latency
         low, high = (Cost(*grid.tagged(tokens * scale)) for grid, scale in (self._low_latency, self._normal))
         return low.where(small, high)
 

@@ -29,6 +29,6 @@ class TopologyExchange:
         self._link_us = own_ranks * token_bytes * 1e6 / machine.peaks.link_bytes_per_s / LINK_EFFICIENCY
         self._network_us = other_nodes * token_bytes * 1e6 / NETWORK_BYTES_PER_S / LINK_EFFICIENCY
 
-    def cost(self, tokens: Float64) -> Cost:
+    def cost(self, tokens: Float64, sent: Float64 | None = None) -> Cost:
         """Return the cost for `tokens` of each rank (float64[n]): both networks work at once."""
         return analytic(START_US + tokens * max(self._link_us, self._network_us))

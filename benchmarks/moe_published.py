@@ -1,0 +1,169 @@
+"""Wide expert parallelism in a steady state beside published figures: python -m benchmarks.moe_published
+
+One step of a group in which every rank has the same work, by the kernels that ship; nothing is fitted to the
+figures but the one unknown that the source leaves out: the skew of its experts, from one of two ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from simserve.core import Chunk, Request
+from simserve.experts import contiguous
+from simserve.experts.eplb import eplb
+from simserve.experts.maxima import RankMaximum
+from simserve.experts.popularity import Zipf
+from simserve.hardware import load_gpu
+from simserve.latency.compile_lockstep import compile_lockstep_latency
+from simserve.latency.lockstep import LockstepLatency, RankWork
+from simserve.latency.overhead import SGLANG
+from simserve.latency.overlap import OverlapSpec
+from simserve.model import Parallelism, load_model
+
+MODEL = load_model("deepseek-v3")
+LAYERS, EXPERTS, TOPK, REDUNDANT = 58, 256, 8, 32
+PREFILL_RANKS, DECODE_RANKS = 32, 72
+PREFILL_TOKENS, PROMPT = 16_384, 2_000
+"""Tokens per device in the source's prefill steps, and its prompts."""
+
+
+class Row(NamedTuple):
+    """One figure."""
+
+    what: str
+    published: float
+    ours: float
+    note: str = ""
+
+
+def latency(ranks: int, two_batch: bool, gpu: str = "h100_sxm") -> LockstepLatency:
+    """Return the step times of a group on 8-bit weights with 32 redundant experts."""
+    parallel = Parallelism(dp=ranks, ep=ranks)
+    overlap = OverlapSpec.model_validate({"two_batch": two_batch, "min_decode_tokens": 2})
+    return compile_lockstep_latency(
+        MODEL,
+        load_gpu(gpu),
+        parallel,
+        weights_dtype="fp8_block",
+        redundant_experts=REDUNDANT if (EXPERTS + REDUNDANT) % ranks == 0 else -EXPERTS % ranks,
+        overlap=overlap,
+        overhead=SGLANG,
+    )
+
+
+def maximum(s: float, ranks: int, balanced: bool) -> RankMaximum:
+    """Return the busiest rank under Zipf(s), with EPLB or with experts in order."""
+    shares = Zipf(s=s).shares(LAYERS, EXPERTS, TOPK, seed=1)
+    redundant = REDUNDANT if (EXPERTS + REDUNDANT) % ranks == 0 else -EXPERTS % ranks
+    if balanced:
+        return RankMaximum(shares, eplb(shares, ranks, redundant))
+    return RankMaximum(shares, contiguous(LAYERS, EXPERTS, ranks, redundant))
+
+
+def decode_tokens_per_s(lat: LockstepLatency, batch: int, context: int, experts: RankMaximum | None) -> float:
+    """Return tokens/s of one GPU when every rank decodes `batch` sequences."""
+    sequences = np.full(lat.ranks, batch, np.int64)
+    step_ns = lat.decode_run_ns(sequences, np.full((lat.ranks, 1), context, np.int64), experts)[0][0]
+    return batch / step_ns * 1e9
+
+
+def prefill_tokens_per_s(
+    lat: LockstepLatency, tokens: int, prompt: int, experts: RankMaximum | None
+) -> float:
+    """Return prompt tokens/s of one GPU when every rank computes `tokens` in whole prompts."""
+    request = Request(0, 0, prompt, 1)
+    chunks = [Chunk(request, prompt, 0, True)] * (tokens // prompt)
+    works = [RankWork(0, 0, chunks)] * lat.ranks
+    none = np.zeros(0, np.int64)
+    return len(chunks) * prompt / lat.mixed_step_ns(works, none, none, experts)[0] * 1e9
+
+
+def skew_for(gain: float, ratio: Callable[[float], float]) -> float:
+    """Return the Zipf exponent at which EPLB multiplies throughput by `gain`."""
+    low, high = 0.0, 1.5
+    while high - low > 0.01:
+        s = (low + high) / 2
+        low, high = (s, high) if ratio(s) < gain else (low, s)
+    return (low + high) / 2
+
+
+def rows() -> list[Row]:
+    """Return the figures."""
+    on, off = latency(DECODE_RANKS, two_batch=True), latency(DECODE_RANKS, two_batch=False)
+    prefill = latency(PREFILL_RANKS, two_batch=True)
+
+    def prefill_gain(s: float) -> float:
+        rates = [
+            prefill_tokens_per_s(prefill, PREFILL_TOKENS, PROMPT, maximum(s, PREFILL_RANKS, how))
+            for how in (True, False)
+        ]
+        return rates[0] / rates[1]
+
+    def decode_gain(s: float) -> float:
+        rates = [decode_tokens_per_s(on, 256, 1850, maximum(s, DECODE_RANKS, how)) for how in (True, False)]
+        return rates[0] / rates[1]
+
+    s = skew_for(1.49, prefill_gain)
+    even = maximum(s, DECODE_RANKS, True)
+    context = PROMPT + 50
+    rate = {
+        (two, batch): decode_tokens_per_s(lat, batch, context, even)
+        for two, lat in ((True, on), (False, off))
+        for batch in (32, 64, 128, 256)
+    }
+    pre = maximum(s, PREFILL_RANKS, True)
+    found = [
+        Row("EPLB, prefill EP32, times", 1.49, 1.49, f"fixes the skew: Zipf {s:.2f}"),
+        Row("EPLB, decode EP72, times", 2.54, decode_gain(s), "predicted with that skew"),
+        Row("skew for which decode gains 2.54, Zipf s", s, skew_for(2.54, decode_gain), "against prefill's"),
+        Row("decode EP72, 256 sequences, tokens/s per GPU", 2785, rate[True, 256]),
+        Row("the same without two batches", 2222, rate[False, 256]),
+        *(
+            Row(f"two batches at {batch}, times", published, rate[True, batch] / rate[False, batch], note)
+            for batch, published, note in (
+                (256, 1.255, ""),
+                (128, 1.0, "published: above 1"),
+                (64, 1.0, "published: below 1"),
+                (32, 0.73, ""),
+            )
+        ),
+        Row(
+            "prefill EP32, 2,000-token prompts, tokens/s per GPU",
+            52_272 / 8,
+            prefill_tokens_per_s(prefill, PREFILL_TOKENS, PROMPT, pre),
+        ),
+    ]
+    h800 = latency(144, two_batch=True)
+    day6 = decode_tokens_per_s(h800, 96, 4989, maximum(s, 144, True))
+    found.append(
+        Row("DeepSeek day 6, decode EP144, tokens/s per GPU", 1850, day6, "H100 for H800; batch 96 assumed")
+    )
+    uncached = prefill_tokens_per_s(prefill, PREFILL_TOKENS, 4096, pre)
+    found.append(
+        Row(
+            "day 6, prefill EP32, uncached tokens/s per GPU",
+            32_200 / 8,
+            uncached,
+            "at capacity; a day's mean there",
+        )
+    )
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    table = Table("figure", "published", "ours", "ours / published", "note")
+    for row in rows():
+        table.add_row(
+            row.what, f"{row.published:,.4g}", f"{row.ours:,.4g}", f"{row.ours / row.published:.2f}", row.note
+        )
+    Console(width=140).print(table)
+
+
+if __name__ == "__main__":
+    main()
