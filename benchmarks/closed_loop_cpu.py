@@ -1,7 +1,7 @@
 """From profile to prediction on the machine at hand: profile this CPU, serve for real, simulate, compare.
 
-    python -m benchmarks.closed_loop_cpu                      some five minutes, two small models, three loads each
-    python -m benchmarks.closed_loop_cpu --models tiny --page docs/profiling.md
+    python -m benchmarks.closed_loop_cpu                      some five minutes, two small models, three
+    loads each python -m benchmarks.closed_loop_cpu --models tiny --page docs/profiling.md
 
 The engine is `benchmarks.cpu_engine` (see there). Nothing is fitted to the served runs: kernels come from the
 profile made just before, the loop's own cost from a run with the model left out.
@@ -136,24 +136,29 @@ def compare(model_name: str, folder: Path, requests_per_load: int, scratch: Path
             outputs,
         )
         errors = step_errors(server.steps, deployment.pools[0].latency)
-        rows.append(_row(model_name, load, load * capacity, measured, predicted, errors))
+        with_prompts = np.array([bool(step.chunks) for step in server.steps])
+        rows.append(_row(model_name, load, load * capacity, measured, predicted, errors, with_prompts))
         print(rows[-1], flush=True)
     return rows
 
 
-def _row(model: str, load: float, rate: float, measured, predicted, steps: np.ndarray) -> str:
+def _row(
+    model: str, load: float, rate: float, measured, predicted, steps: np.ndarray, prompts: np.ndarray
+) -> str:
     cells = [model, f"{load:.0%}, {rate:.2f}/s"]
     for name in measured:
         for statistic in (np.mean, lambda values: np.quantile(values, 0.9)):
             ours, real = float(statistic(predicted[name])), float(statistic(measured[name]))
             cells.append(f"{real:.0f} / {ours:.0f} ({ours / real - 1:+.0%})")
-    cells.append(f"{np.median(steps):+.0%}, {np.quantile(np.abs(steps), 0.9):.0%}, n {len(steps)}")
+    for part in (steps[~prompts], steps[prompts]):
+        figures = f"{np.median(part):+.0%}, {np.quantile(np.abs(part), 0.9):.0%}" if len(part) else "none"
+        cells.append(f"{figures} ({len(part)})")
     return "| " + " | ".join(cells) + " |"
 
 
 HEAD = (
-    "| model | load | TTFT mean | TTFT p90 | TPOT mean | TPOT p90 | E2E mean | E2E p90 | steps |\n"
-    "|---|---|---|---|---|---|---|---|---|"
+    "| model | load | TTFT mean | TTFT p90 | TPOT mean | TPOT p90 | E2E mean | E2E p90 | decode steps "
+    "| steps with prompts |\n|---|---|---|---|---|---|---|---|---|---|"
 )
 MARKS = ("<!-- closed loop -->", "<!-- end of closed loop -->")
 

@@ -47,6 +47,8 @@ class Kernel(NamedTuple):
     tolerance: float
     name: str
     version: str
+    capturable: bool = True
+    """False if it must not be replayed from a CUDA graph: its launch is what is measured."""
 
 
 class Op(Protocol):

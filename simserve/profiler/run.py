@@ -136,7 +136,7 @@ def measure_case(case: Case, op: Op, device: Device, most_s: float) -> dict[str,
         if not error <= kernel.tolerance:
             why = f"error {error:.3g} against float64, allowed is {kernel.tolerance:g}"
             return {**begin, "status": "wrong", "why": why}
-        timing = measure(kernel.call, kernel.sets, device, most_s)
+        timing = measure(kernel.call, kernel.sets, device, most_s, kernel.capturable)
     except (NotEnoughMemory, MemoryError, torch.OutOfMemoryError) as caught:
         return {**begin, "status": "oom", "why": _one_line(caught)}
     except NotImplementedError as caught:

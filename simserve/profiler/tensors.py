@@ -22,8 +22,7 @@ def width_of(dtype: str) -> int:
 def normal(device: Device, *shape: int, dtype: str, scale: float = 1.0) -> Any:
     """Return normally distributed numbers with standard deviation `scale`."""
     torch = need_torch()
-    values = torch.randn(shape, device=device.kind, dtype=torch.float32) * scale
-    return values.to(torch_dtype(dtype))
+    return torch.empty(shape, device=device.kind, dtype=torch_dtype(dtype)).normal_(0.0, scale)
 
 
 def copies(tensor: Any, count: int) -> list[Any]:

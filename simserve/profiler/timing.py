@@ -42,13 +42,17 @@ class Timing:
     """wall, events or graph."""
 
 
-def measure(call: Callable[[int], Any], sets: int, device: Device, most_s: float = 2.0) -> Timing:
-    """Time `call(i)`, which runs the kernel on the i-th of `sets` copies of its inputs, for `most_s` at
-    most."""
+def measure(
+    call: Callable[[int], Any], sets: int, device: Device, most_s: float = 2.0, capturable: bool = True
+) -> Timing:
+    """Time `call(i)`, which runs the kernel on the i-th of `sets` copies of its inputs, for `most_s` at most.
+
+    Not `capturable`: launches by Python are part of what is timed.
+    """
     for index in range(min(sets, 3)):
         call(index)
     if device.is_cuda:
-        return _on_cuda(call, sets, most_s)
+        return _on_cuda(call, sets, most_s, capturable)
     return _summary(_wall_samples(call, sets, most_s), "wall")
 
 
@@ -78,11 +82,11 @@ def _other_work() -> Callable[[], Any]:
     return lambda: torch.nn.functional.linear(x, weights)
 
 
-def _on_cuda(call: Callable[[int], Any], sets: int, most_s: float) -> Timing:
+def _on_cuda(call: Callable[[int], Any], sets: int, most_s: float, capturable: bool) -> Timing:
     torch = need_torch()
     torch.cuda.synchronize()
     once_us = _event_us(torch, lambda: call(0))
-    if once_us < GRAPH_BELOW_US:
+    if capturable and once_us < GRAPH_BELOW_US:
         replay, calls = _captured(torch, call, sets)
         if replay is not None:
             return _summary(_event_samples(torch, replay, calls, most_s), "graph")

@@ -76,8 +76,16 @@ def paged_prefill(
 
 
 def chunk_mask(new: int, cached: int, window: int, device: Any) -> Any:
-    """Return bool [new, cached + new]: True where a query of the chunk sees a key."""
+    """Return the mask of a chunk after `cached` tokens: bool [new, cached + new], True where a key is seen.
+
+    On a GPU without a window it is torch's own lower-right causal mask, which its flash kernels take as it
+    is.
+    """
     torch = need_torch()
+    if device.type == "cuda" and not window:
+        from torch.nn.attention.bias import causal_lower_right
+
+        return causal_lower_right(new, cached + new)
     place = torch.arange(cached, cached + new, device=device)[:, None]
     key = torch.arange(cached + new, device=device)[None, :]
     seen = key <= place
@@ -137,7 +145,9 @@ def experts_layer(x: Any, ids: Any, weights: Any, up: Any, down: Any, grouped: b
     flat = ids.flatten()
     order = flat.argsort(stable=True)
     rows = order // ids.shape[1]
-    counts = torch.bincount(flat, minlength=up.shape[0])
+    # Not bincount, which waits for the GPU and so cannot be captured in a CUDA graph.
+    counts = torch.zeros(up.shape[0], dtype=torch.int64, device=x.device)
+    counts.index_add_(0, flat, torch.ones_like(flat))
     sorted_x = x[rows]
     if grouped:
         ends = counts.cumsum(0).to(torch.int32)

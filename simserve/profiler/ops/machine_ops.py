@@ -53,7 +53,7 @@ class HostCopy:
 
         return Kernel(
             lambda i: targets[i].copy_(sources[i], non_blocking=True),
-            sets, error, 0.0, "Tensor.copy_", version_of("torch"),
+            sets, error, 0.0, "Tensor.copy_", version_of("torch"), False,
         )  # fmt: skip
 
 
@@ -101,6 +101,6 @@ class Launch:
             with torch.cuda.graph(graph):
                 several(0)
             return Kernel(
-                lambda _: graph.replay(), 1, error, 0.0, "graph of Tensor.add_", version_of("torch")
+                lambda _: graph.replay(), 1, error, 0.0, "graph of Tensor.add_", version_of("torch"), False
             )
-        return Kernel(call, 1, error, 0.0, "Tensor.add_", version_of("torch"))
+        return Kernel(call, 1, error, 0.0, "Tensor.add_", version_of("torch"), False)
