@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from simserve.cli import calibrate, capacity, compare, report, run, schema, size, sweep
+from simserve.cli import calibrate, capacity, compare, report, run, schema, search, size, sweep
 from simserve.errors import UserError
 
 EXIT_CODES = (
@@ -129,3 +129,4 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("sweep")(sweep.sweep)
 app.command("capacity")(capacity.capacity)
 app.command("size")(size.size)
+app.command("search")(search.search)

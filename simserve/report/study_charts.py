@@ -116,6 +116,39 @@ def frontier_charts(study: dict[str, Any], done: Sequence[Point]) -> dict[str, F
     return charts
 
 
+def aim_chart(study: dict[str, Any], done: Sequence[Point]) -> dict[str, Figure]:
+    """Return the first two aims of a search against each other; its front is joined."""
+    aims = [*study["aims"]["minimise"], *study["aims"]["maximise"]]
+    if len(aims) < 2 or len(done) < 2:
+        return {}
+    figure = _frontier(done, aims[0], aims[1], aims[0], aims[1])
+    front = sorted((p for p in done if p["point"] in study["front"]), key=lambda p: p["means"][aims[0]])
+    figure["data"][0]["x"] = [_short(p["means"][aims[0]]) for p in front]
+    figure["data"][0]["y"] = [_short(p["means"][aims[1]]) for p in front]
+    return {"aims": figure}
+
+
+def hypervolume_chart(study: dict[str, Any]) -> dict[str, Figure]:
+    """Return how the volume that the front beats grew with the trials."""
+    if len(study["hypervolume"]) < 2:
+        return {}
+    line = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": list(range(1, len(study["hypervolume"]) + 1)),
+        "y": [_short(100 * value) for value in study["hypervolume"]],
+        "line": {"color": "$accent", "width": 2, "shape": "hv"},
+        "hovertemplate": "%{y:.4~g} % after %{x} trials<extra></extra>",
+    }
+    layout = {
+        "height": 21,
+        "xaxis": {"title": {"text": "trials"}},
+        "yaxis": {"title": {"text": "hypervolume, %"}, "range": [0, 101]},
+        "margin": {"t": 20, "l": 60, "r": 16, "b": 46},
+    }
+    return {"hypervolume": {"data": [line], "layout": layout}}
+
+
 def unbeaten(points: Sequence[Point], x: str, y: str) -> list[Point]:
     """Return the points than which none is better in both (small is good), by x."""
     best: list[Point] = []

@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from simserve.report.page import render
-from simserve.report.study_charts import frontier_charts, heat_maps, parallel_coordinates
+from simserve.report.study_charts import (
+    aim_chart,
+    frontier_charts,
+    heat_maps,
+    hypervolume_chart,
+    parallel_coordinates,
+)
 from simserve.report.study_words import sweep_headline
 
 TABLE_COLUMNS = (
@@ -31,6 +37,8 @@ def write_sweep_page(study: dict[str, Any], path: Path) -> None:
     left = [point for point in study["points"] if point["status"] != "done"]
     columns = [(key, label) for key, label in TABLE_COLUMNS if any(p["means"][key] is not None for p in done)]
     charts = parallel_coordinates(study, done) | frontier_charts(study, done) | heat_maps(study, done)
+    if study["kind"] == "search":
+        charts |= aim_chart(study, done) | hypervolume_chart(study)
     page = render(
         "sweep.html.j2",
         charts,

@@ -23,7 +23,15 @@ from simserve.study.journal import Journal
 from simserve.study.point_cache import PointCache
 
 OURS = frozenset(
-    {journal.NAME, journal.LOCK, "results.parquet", "study.json", "report.html", "scenario.yaml"}
+    {
+        journal.NAME,
+        journal.LOCK,
+        "results.parquet",
+        "study.json",
+        "report.html",
+        "search.log",
+        "search.log.lock",
+    }
 )
 
 

@@ -1,0 +1,80 @@
+"""`simserve search FILE`: let optuna look for the best points of a large space."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from simserve.cli.study_options import (
+    Address,
+    AsJson,
+    ExecutorName,
+    File,
+    Force,
+    NoCache,
+    Out,
+    Overrides,
+    Quiet,
+    Workers,
+    command,
+    opened,
+)
+
+
+def search(
+    file: File,
+    out: Out = None,
+    force: Force = False,
+    overrides: Overrides = [],  # noqa: B006
+    workers: Workers = None,
+    executor: ExecutorName = "local",
+    address: Address = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Database for searches by several processes, such as postgresql+psycopg://user@host/name; "
+            "default: a file in the result folder.",
+        ),
+    ] = None,
+    no_cache: NoCache = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Search the space of the `search:` block for points that are best in one or several aims.
+
+    Needs optuna: pip install 'simserve[search]'.
+
+    Examples:
+
+    simserve search scenarios/pareto.yaml
+
+    simserve search mine.yaml --storage postgresql+psycopg://me@db/searches --out reports/worker-1
+    """
+    from simserve.metrics.store import canonical_json
+    from simserve.report.sweep_page import write_sweep_page
+    from simserve.scenario import load_scenario
+    from simserve.study.files import write_json
+    from simserve.study.search import EMBEDDED, open_study, require_search, run_search
+
+    it = load_scenario(file, overrides)
+    spec = require_search(it)
+    with opened("search", it, out, force, workers, executor, address, no_cache, quiet) as (work, folder):
+        if force:
+            (folder / EMBEDDED).unlink(missing_ok=True)
+        study = run_search(work, spec, open_study(it, spec, folder, storage))
+        study["command"] = command("search", file, overrides)
+        write_json(folder / "study.json", study)
+        write_sweep_page(study, folder / "report.html")
+    if as_json:
+        print(canonical_json(study), end="")
+    elif quiet:
+        print(folder / "report.html")
+    else:
+        from simserve.cli.study_text import print_sweep
+
+        front = [point for point in study["points"] if point["point"] in study["front"]]
+        print_sweep({**study, "points": front})
+        print(f"{len(front)} points that no other beats, of {len(study['points'])}")
+        print(f"Report: {folder / 'report.html'}")

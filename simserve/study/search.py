@@ -1,0 +1,238 @@
+"""A search by optuna: it proposes points, the campaign runs them, and learns what they gave (ask and tell).
+
+Points are asked for a few at a time, a number that does not depend on the workers. What optuna knows lies in
+a file of the study's folder, or in a database by URL, where several processes, each with a folder of its own,
+work on one search together. Runs are kept by the campaign as those of any study.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simserve.errors import ScenarioError, UserError, nearest
+from simserve.scenario.load import LoadedScenario, changed
+from simserve.scenario.study_spec import SearchSpec, Span
+from simserve.study.campaign import Campaign, study_key
+from simserve.study.hypervolume import hypervolume, unbeaten_rows
+from simserve.study.plan import constrained
+from simserve.study.points import summarised
+from simserve.study.row import columns
+from simserve.study.targets import targets_of
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+
+ASKED = 4
+"""Points that are asked for at a time."""
+EMBEDDED = "search.log"
+
+
+def require_search(it: LoadedScenario) -> SearchSpec:
+    """Return the search block of a scenario; raises `ScenarioError` for aims that are no columns."""
+    spec = it.scenario.search
+    if spec is None:
+        raise ScenarioError(
+            f"{it.document.source}: has no search; add one, such as "
+            "search: {over: {pools.0.tp: [1, 2, 4]}, maximise: [goodput_per_gpu]}"
+        )
+    for side in ("minimise", "maximise"):
+        for i, name in enumerate(getattr(spec, side)):
+            if name not in columns():
+                place = it.document.where(("search", side, i))
+                known = ", ".join(columns())
+                raise ScenarioError(f"{place}: no column {name!r}{nearest(name, columns())}; known: {known}")
+    for path, values in spec.over.items():
+        first = values.low if isinstance(values, Span) else values[0]
+        changed(it, {path: round(first) if isinstance(values, Span) and values.whole else first})
+    return spec
+
+
+def open_study(it: LoadedScenario, spec: SearchSpec, folder: Path, url: str | None) -> Study:
+    """Return optuna's study in the folder's file or at a database's URL, new or as it was left.
+
+    Raises `ScenarioError` if optuna is missing or the database cannot be reached.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise ScenarioError(
+            "simserve search needs optuna, which is not installed: pip install 'simserve[search]'"
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    ways = optuna.study.StudyDirection
+    directions = [ways.MINIMIZE] * len(spec.minimise) + [ways.MAXIMIZE] * len(spec.maximise)
+    storage = _storage(folder, url)
+    study = optuna.create_study(
+        study_name=study_key(it, "search"), storage=storage, directions=directions, load_if_exists=True
+    )
+    study.sampler = _sampler(spec, it.scenario.seed + len(study.trials))
+    if url is None:  # nobody else is at work here: what was running is lost
+        for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+            study.enqueue_trial(trial.params)
+            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    return study
+
+
+def _storage(folder: Path, url: str | None) -> Any:
+    import optuna
+
+    if url is None:
+        from optuna.storages.journal import JournalFileBackend
+
+        return optuna.storages.JournalStorage(JournalFileBackend(str(folder / EMBEDDED)))
+    try:
+        return optuna.storages.RDBStorage(url)
+    except ImportError as error:
+        raise ScenarioError(f"--storage {_hidden(url)}: its driver is missing: {error}") from error
+    except Exception as error:
+        if not type(error).__module__.startswith(("sqlalchemy", "psycopg", "optuna")):
+            raise
+        first = str(error).strip().splitlines()[0]
+        raise ScenarioError(f"--storage {_hidden(url)}: cannot be used: {first}") from error
+
+
+def _hidden(url: str) -> str:
+    """Return a URL without its password."""
+    head, at, tail = url.rpartition("@")
+    scheme, slashes, user = head.partition("://")
+    return f"{scheme}{slashes}{user.partition(':')[0]}{at}{tail}" if at else url
+
+
+def _sampler(spec: SearchSpec, seed: int) -> Any:
+    import optuna
+
+    if spec.sampler == "random":
+        return optuna.samplers.RandomSampler(seed=seed)
+    if spec.sampler == "nsga2":
+        return optuna.samplers.NSGAIISampler(seed=seed)
+    return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+
+
+def run_search(campaign: Campaign, spec: SearchSpec, study: Study) -> dict[str, Any]:
+    """Search until the trials are used up; return what study.json holds."""
+    import optuna
+
+    done = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.FAIL)
+    while True:
+        finished = len(
+            [t for t in study.get_trials(deepcopy=False, states=done) if "settings" in t.user_attrs]
+        )
+        if finished >= spec.trials:
+            return _result(campaign.it, spec, study)
+        wanted = min(ASKED, spec.trials - finished)
+        asked = [study.ask() for _ in range(wanted)]
+        settings = [_suggested(trial, spec) for trial in asked]
+        _try(campaign, spec, study, list(zip(asked, settings, strict=True)))
+
+
+def _suggested(trial: Trial, spec: SearchSpec) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for path, values in spec.over.items():
+        if not isinstance(values, Span):
+            words = [json.dumps(value) for value in values]
+            found[path] = values[words.index(trial.suggest_categorical(path, words))]
+        elif values.whole:
+            found[path] = trial.suggest_int(path, int(values.low), int(values.high), log=values.log)
+        else:
+            found[path] = float(f"{trial.suggest_float(path, values.low, values.high, log=values.log):.6g}")
+    return found
+
+
+def _try(
+    campaign: Campaign, spec: SearchSpec, study: Study, asked: list[tuple[Trial, dict[str, Any]]]
+) -> None:
+    import optuna
+
+    targets = targets_of(campaign.it.scenario.slo)
+    kept, reasons = [], {}
+    for trial, settings in asked:
+        try:
+            reason = constrained(campaign.it, [settings], spec.where, "search")[0].reason
+        except UserError as error:
+            reason = str(error)
+        if reason:
+            reasons[trial.number] = reason
+        else:
+            kept.append((trial, settings))
+    tasks = {
+        trial.number: [campaign.task(settings, r) for r in range(spec.replications)]
+        for trial, settings in kept
+    }
+    outcomes = campaign.run([task for group in tasks.values() for task in group])
+    for trial, settings in asked:
+        trial.set_user_attr("settings", settings)
+        found = [outcomes[task.key] for task in tasks.get(trial.number, [])]
+        bad = next((one.reason for one in found if one.row is None), reasons.get(trial.number, ""))
+        rows = [one.row for one in found if one.row is not None]
+        point = summarised(rows, targets, 0.95) if rows and not bad else None
+        aims = [point["means"][name] for name in (*spec.minimise, *spec.maximise)] if point else []
+        values = [float(value) for value in aims if value is not None]
+        if point is None or len(values) < len(aims):
+            trial.set_user_attr("reason", bad or "an aim has no value here")
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            campaign.counts.pruned += 1
+            continue
+        trial.set_user_attr("point", point)
+        for target in point["targets"]:  # samplers prefer points that meet the SLO
+            trial.set_constraint(target["name"], target["share"] - (target["low"] or 0.0))
+        study.tell(trial, values)
+
+
+def _result(it: LoadedScenario, spec: SearchSpec, study: Study) -> dict[str, Any]:
+    trials = [t for t in study.get_trials(deepcopy=False) if "settings" in t.user_attrs]
+    aims = [*spec.minimise, *spec.maximise]
+    points = []
+    for i, trial in enumerate(sorted(trials, key=lambda one: one.number)):
+        settings, point = trial.user_attrs["settings"], trial.user_attrs.get("point")
+        reason = trial.user_attrs.get("reason", "")
+        status = "done" if point else "impossible"
+        points.append({"point": i, "settings": settings, "status": status, "reason": reason, **(point or {})})
+    good = [point for point in points if point["status"] == "done" and point["slo"] in ("met", "none")]
+    costs = {point["point"]: _costs(point, spec) for point in good}
+    return {
+        "kind": "search",
+        "schema": 1,
+        "name": it.scenario.name,
+        "paths": list(spec.over),
+        "aims": {"minimise": spec.minimise, "maximise": spec.maximise},
+        "sampler": spec.sampler,
+        "replications": spec.replications,
+        "confidence": 0.95,
+        "seed": it.scenario.seed,
+        "targets": [target.words for target in targets_of(it.scenario.slo)],
+        "points": points,
+        "front": unbeaten_rows(costs),
+        "hypervolume": _over_time(costs, len(points)) if len(aims) > 1 else [],
+    }
+
+
+def _costs(point: dict[str, Any], spec: SearchSpec) -> tuple[float, ...]:
+    """Return the aims as numbers of which less is better."""
+    means = point["means"]
+    return tuple([means[name] for name in spec.minimise] + [-means[name] for name in spec.maximise])
+
+
+def _over_time(costs: dict[int, tuple[float, ...]], n: int) -> list[float]:
+    """Return the share of the box between the best and the worst values that is beaten after each point."""
+    if not costs:
+        return [0.0] * n
+    dimensions = range(len(next(iter(costs.values()))))
+    low = [min(cost[i] for cost in costs.values()) for i in dimensions]
+    high = [max(cost[i] for cost in costs.values()) for i in dimensions]
+    scaled = {
+        index: tuple(
+            (c - lo) / (hi - lo) if hi > lo else 0.0 for c, lo, hi in zip(cost, low, high, strict=True)
+        )
+        for index, cost in costs.items()
+    }
+    found: list[float] = []
+    front: Sequence[tuple[float, ...]] = []
+    for index in range(n):
+        if index in scaled:
+            kept = dict(enumerate([*front, scaled[index]]))
+            front = [kept[i] for i in unbeaten_rows(kept)]
+        found.append(hypervolume(front))
+    return found
