@@ -1,0 +1,118 @@
+"""What tables of our own profiler change, and what they leave as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simserve.latency import ProfileStore
+from simserve.latency.kernels.attention import DecodeAttention
+from simserve.latency.kernels.elementwise import elementwise
+from simserve.latency.kernels.experts import Experts, RoutedExperts
+from simserve.latency.kernels.heads import Heads
+from simserve.latency.kernels.machine import Machine
+from simserve.latency.kernels.mla import Latent, latent_rows
+from simserve.latency.kernels.prefill import PrefillAttention
+from simserve.latency.profile_file import ProfileTable, write_profile
+from simserve.latency.roofline import Peaks
+from simserve.model.spec import MlaAttention
+
+PEAKS = Peaks({"bf16": 1e15}, 4e12, 450e9)
+HEADS = {"dtype": "bf16", "kv_dtype": "bf16", "q_heads": 8, "kv_heads": 2, "head_dim": 128, "window": 0}
+
+
+def write(folder: Path, op: str, keys: dict, **about) -> None:
+    size = max(len(values) for values in keys.values() if isinstance(values, list))
+    columns = {
+        name: np.array(value if isinstance(value, list) else [value] * size, object if _text(value) else None)
+        for name, value in keys.items()
+    }
+    columns["quality"] = np.zeros(size, np.uint8)
+    path = folder / "lab" / f"{op}.parquet"
+    names = [name for name in keys if name not in ("latency_us", "row_bytes")]
+    write_profile(path, ProfileTable(path, columns, {"op": op, "key_columns": names, **about}, size))
+
+
+def _text(value) -> bool:
+    return isinstance(value[0] if isinstance(value, list) else value, str)
+
+
+def machine(folder: Path) -> Machine:
+    return Machine("lab", PEAKS, ProfileStore([folder], shipped=False), True, 90)
+
+
+def attention(folder: Path, prefix: bool) -> PrefillAttention:
+    lengths, prefixes = [128, 512, 2048, 512, 512], [0, 0, 0, 1024, 4096]
+    times = [10.0, 40.0, 300.0, 111.0, 333.0]
+    count = 5 if prefix else 3
+    write(folder, "attn_prefill", {**HEADS, "batch": [1] * count, "prefix_len": prefixes[:count],
+          "q_len": lengths[:count], "latency_us": times[:count]})  # fmt: skip
+    write(folder, "attn_decode", {**HEADS, "batch": [1, 1], "kv_len": [128, 8192], "latency_us": [5.0, 9.0]})
+    here = machine(folder)
+    heads = Heads(8, 2, 128, 0, "bf16", "bf16")
+    return PrefillAttention(here, heads, DecodeAttention(here, heads))
+
+
+def test_measured_prefixes_are_returned_and_prompts_without_stay(tmp_path: Path) -> None:
+    with_prefix, without = attention(tmp_path / "a", True), attention(tmp_path / "b", False)
+    assert with_prefix.chunk_us(1, 512, 1024) == (pytest.approx(111.0), 0)
+    assert with_prefix.chunk_us(1, 512, 4096) == (pytest.approx(333.0), 0)
+    for length in (100, 512, 700, 2048):
+        assert with_prefix.chunk_us(1, length, 0) == without.chunk_us(1, length, 0)
+    between, tag = with_prefix.chunk_us(1, 512, 2048)
+    assert 111 < between < 333
+    assert tag == 1
+    assert without.chunk_us(1, 512, 1024)[1] == 2
+
+
+def test_elementwise_rows_replace_the_estimate(tmp_path: Path) -> None:
+    keys = {"kind": "add_rmsnorm", "dtype": "bf16", "width": 4096, "written": 0}
+    write(tmp_path, "elementwise", {**keys, "tokens": [1, 64], "row_bytes": 32768, "latency_us": [7.0, 9.0]})
+    here = machine(tmp_path)
+    cost = elementwise(here, "norm", 32768).cost(np.array([1.0, 64.0]))
+    assert cost.us == pytest.approx([7.0, 9.0])
+    assert cost.tags.tolist() == [0, 0]
+    assert elementwise(here, "MLP activation", 32768).cost(np.array([1.0])).tags.tolist() == [3]
+
+
+def test_uniform_routing_is_taken_as_measured(tmp_path: Path) -> None:
+    keys = {
+        "dtype": "bf16",
+        "hidden": 1024,
+        "inter": 512,
+        "experts": 64,
+        "topk": 4,
+        "tp": 1,
+        "ep": 1,
+        "alpha": 0.0,
+    }
+    loads = ["balanced", "balanced", "uniform", "uniform"]
+    times = [50.0, 90.0, 41.0, 88.0]
+    write(tmp_path, "moe", {**keys, "load": loads, "tokens": [8, 64, 8, 64], "latency_us": times})
+    experts = Experts(1024, 512, 64, 4, 1, 1, "bf16")
+    for load, expected in (("uniform", [41.0, 88.0]), ("balanced", [50.0, 90.0])):
+        cost = RoutedExperts(machine(tmp_path), experts, load).cost(np.array([8.0, 64.0]))
+        assert cost.us == pytest.approx(expected)
+        assert cost.tags.tolist() == [0, 0]
+
+
+def test_latents_of_other_sizes_have_rows_of_their_own(tmp_path: Path) -> None:
+    sizes = {"kv_lora": [512, 256], "rope": [64, 32], "nope": [128, 64], "v_dim": [128, 64]}
+    keys = {"dtype": "bf16", "kv_dtype": "bf16", "q_heads": 16, **sizes, "batch": [1, 1], "kv_len": [64, 64]}
+    write(tmp_path, "mla_decode", {**keys, "latency_us": [30.0, 11.0]})
+    small = Latent(16, MlaAttention(16, 0, 256, 64, 32, 64), "bf16")
+    rows, trust = latent_rows(machine(tmp_path), "mla_decode", small)
+    assert rows is not None
+    assert (rows.numbers("latency_us").tolist(), trust) == ([11.0], 0)
+
+
+@pytest.mark.parametrize("rotating", [True, False])
+def test_rotated_inputs_need_no_floor(tmp_path: Path, rotating: bool) -> None:
+    """1000 us for 1 GB would be 1000 GB/s; a hundredth of the bytes at once is below that floor."""
+    keys = {**HEADS, "batch": [1, 256], "kv_len": [1024, 4096]}
+    write(tmp_path, "attn_decode", {**keys, "latency_us": [1.0, 1100.0]}, rotating_inputs=rotating)
+    heads = Heads(8, 2, 128, 0, "bf16", "bf16")
+    us = DecodeAttention(machine(tmp_path), heads).one_us(1, 1024)
+    assert (us == pytest.approx(1.0)) is rotating
