@@ -87,6 +87,8 @@ def test_uniform_routing_is_taken_as_measured(tmp_path: Path) -> None:
         "tp": 1,
         "ep": 1,
         "alpha": 0.0,
+        "kernel": "k",
+        "backend": "torch",
     }
     loads = ["balanced", "balanced", "uniform", "uniform"]
     times = [50.0, 90.0, 41.0, 88.0]
