@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simserve.core import Trace
+from simserve.latency import TableLatency
 from simserve.scenario.kv_tiers import recompute_time
 from simserve.scenario.pool import BuiltPool
 from simserve.scenario.ratio import name_of, splits_of
@@ -34,7 +35,9 @@ class Balance:
 
 
 def balance(trace: Trace, prefill: BuiltPool, decode: BuiltPool, tpot_ms: float | None) -> Balance | None:
-    """Return how much each side has to do; None if the trace has no rate."""
+    """Return how much each side has to do; None if the trace has no rate, or ranks step together."""
+    if not isinstance(prefill.latency, TableLatency) or not isinstance(decode.latency, TableLatency):
+        return None
     span_ns = int(trace.arrival_ns[-1] - trace.arrival_ns[0])
     if len(trace) < 2 or not span_ns:
         return None
@@ -42,16 +45,16 @@ def balance(trace: Trace, prefill: BuiltPool, decode: BuiltPool, tpot_ms: float 
     prompt, answer = float(trace.prompt_tokens.mean()), float(trace.output_tokens.mean())
     whole = recompute_time(prefill.latency, prefill.engine.tokens_per_step(1 << 40))
     prompt_s = whole(max(1, round(prompt)), 0) / NS_PER_S
-    batch, step_s = _batch(decode, prompt + answer / 2, tpot_ms or DEFAULT_TPOT_MS)
+    batch, step_s = _batch(decode, decode.latency, prompt + answer / 2, tpot_ms or DEFAULT_TPOT_MS)
     return Balance(rate * prompt_s, rate * answer * step_s / batch, batch)
 
 
-def _batch(decode: BuiltPool, context: float, tpot_ms: float) -> tuple[int, float]:
+def _batch(decode: BuiltPool, latency: TableLatency, context: float, tpot_ms: float) -> tuple[int, float]:
     """Return the largest batch (a power of two) whose step is short enough and that fits, and its step."""
     most = min(decode.engine.sequences, int(decode.ledger.kv_tokens / context))
-    batch, found = 1, (1, _step_s(decode, 1, context))
+    batch, found = 1, (1, _step_s(latency, 1, context))
     while batch <= most:
-        step_s = _step_s(decode, batch, context)
+        step_s = _step_s(latency, batch, context)
         if step_s * NS_PER_S > tpot_ms * NS_PER_MS:
             break
         found = (batch, step_s)
@@ -59,8 +62,8 @@ def _batch(decode: BuiltPool, context: float, tpot_ms: float) -> tuple[int, floa
     return found
 
 
-def _step_s(decode: BuiltPool, batch: int, context: float) -> float:
-    return decode.latency.quietly_step_ns(batch, round(batch * context), []) / NS_PER_S
+def _step_s(latency: TableLatency, batch: int, context: float) -> float:
+    return latency.quietly_step_ns(batch, round(batch * context), []) / NS_PER_S
 
 
 def balance_words(found: Balance, prefill: BuiltPool, decode: BuiltPool) -> str:

@@ -49,8 +49,6 @@ def check_group(spec: PoolSpec, model: ModelSpec) -> None:
         return
     if spec.pp > 1:
         raise ScenarioError(f"pp = {spec.pp}, allowed is 1 with dp, placement, all2all or overlap")
-    if spec.role != "mixed":
-        raise ScenarioError(f"role = {spec.role}, allowed is mixed with dp, placement, all2all or overlap")
     if spec.kv_tiers:
         raise ScenarioError("kv_tiers, allowed are none with dp, placement, all2all or overlap")
     if spec.expert_load == "uniform" or isinstance(spec.expert_load, ExpertLoadSpec) or not spec.expert_load:

@@ -139,9 +139,9 @@ def split_assumptions(it: LoadedScenario, pools: Sequence[BuiltPool], trace: Tra
     if any(split.reshard_bytes_per_s.values()):
         rates = {f"{rate / 1e9:.4g}" for rate in split.reshard_bytes_per_s.values() if rate}
         lines.append(f"KV is cut or joined for ranks with other heads at {', '.join(sorted(rates))} GB/s")
-    unknown = it.scenario.workload.closed_loop is not None or max(prefill.spec.dp, decode.spec.dp) > 1
     slo = it.scenario.slo
-    found = None if unknown else balance(trace, prefill, decode, slo.tpot_ms if slo else None)
+    closed = it.scenario.workload.closed_loop is not None
+    found = None if closed else balance(trace, prefill, decode, slo.tpot_ms if slo else None)
     return (*lines, balance_words(found, prefill, decode)) if found else tuple(lines)
 
 

@@ -172,7 +172,7 @@ class VllmSplitPolicy(VllmPolicy):
         self.queue.pop()
         if isinstance(pool, PrefixCache):
             pool.hold(request, hits, blocks_for(request.known, size) - hits)
-        else:  # with windows: hittable at once, a step or two before it is true
+        else:
             pool.admit(request, hits, request.known - hits * size)
         self._coming[request.id] = hits
         request.cached = hits * size
@@ -183,11 +183,13 @@ class VllmSplitPolicy(VllmPolicy):
         """The KV of a prompt has come, or never will."""
         request, pool = news.request, self.pool
         hits = self._coming.pop(request.id)
+        if news.dropped:
+            self._give_back_room(request, hits)
+            return
         self._local.add(request.id)
         if not news.ok:
             self._give_back_room(request, hits)
-            if not news.dropped:
-                self.queue.put_back(request)
+            self.queue.put_back(request)
             return
         if isinstance(pool, PrefixCache):
             pool.fill(request, request.known // self._block_size)
