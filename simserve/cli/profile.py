@@ -173,6 +173,32 @@ def aiconfigurator(
     print(out)
 
 
+@imports.command()
+def llmservingsim(
+    source: Annotated[
+        Path, typer.Argument(help="Folder of files such as rtx4090_llama-3.1-8b_tp1_attention.csv.gz.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write <gpu>/<op>.parquet into.")],
+    gpu: Annotated[
+        list[str], typer.Option("--gpu", help="GPU to import; may be repeated (default: all).")
+    ] = [],  # noqa: B006
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace tables that exist.")] = False,
+) -> None:
+    """Import layer times of LLMServingSim's profiler (MIT): products and attention of one model and GPU each.
+
+    Example: simserve profile import llmservingsim measurements --out my_profiles --gpu rtx_4090
+    """
+    from simserve.errors import ProfileError
+    from simserve.latency.importing.llmservingsim import import_llmservingsim
+
+    existing = sorted(out.glob("*/*.parquet"))
+    if existing and not overwrite:
+        raise ProfileError(f"--out {out}: holds {existing[0].relative_to(out)} already; say --overwrite")
+    for name, op, rows in import_llmservingsim(source, out, list(gpu)):
+        print(f"{name}/{op}: {rows} rows", file=sys.stderr)
+    print(out)
+
+
 def _coverage(op: str, table: ProfileTable) -> dict[str, Any]:
     """Return what a table covers: values of its text keys, ranges of its numeric ones, its origin."""
     about = table.about
