@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simserve.cli.validate_options import AsJson, Overhead, Page, Quiet
+from simserve.cli.validate_options import AsJson, Overhead, Page, Profiles, Quiet
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,6 +28,7 @@ def measured(
         list[str] | None, typer.Option(help="Experiments whose id contains this; repeatable.")
     ] = None,
     overhead: Overhead = None,
+    profiles: Profiles = [],  # noqa: B006
     page: Page = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -47,7 +48,7 @@ def measured(
     for run in runs:
         if not quiet:
             print(f"replaying {run.id}: {len(run):,} requests", file=sys.stderr)
-        _compare(run, overhead, comparisons, facts)
+        _compare(run, overhead, [str(folder) for folder in profiles], comparisons, facts)
     from simserve.validate.measured import as_json as plain
 
     facts |= plain(comparisons)
@@ -61,21 +62,29 @@ def measured(
         _print(facts)
 
 
-def _compare(run: MeasuredRun, overhead: str | None, comparisons: list[Any], facts: dict[str, Any]) -> None:
+def _compare(
+    run: MeasuredRun,
+    overhead: str | None,
+    profiles: list[str],
+    comparisons: list[Any],
+    facts: dict[str, Any],
+) -> None:
     """Replay one run and add what comes out of it."""
+    from simserve.latency import TableLatency
     from simserve.validate import measured as compared
     from simserve.validate.measured_replay import deployment_of, replay
     from simserve.validate.measured_steps import binned_steps
 
-    replayed = replay(run, overhead)
+    replayed = replay(run, overhead, profiles)
     if run.overloaded:
         facts["overloads"].append(compared.plain_overload(compared.overload(replayed)))
         return
     comparisons += compared.compare(replayed)
     if cold := compared.cold_to_warm(replayed):
-        facts["cold"][run.id] = {"sim": cold.sim, "real": cold.real, "err_pct": cold.error_pct}
+        facts["cold"][run.id] = compared.plain_warming(cold)
     if run.steps_file is not None:
-        latency = deployment_of(run, overhead).pools[0].latency
+        latency = deployment_of(run, overhead, profiles).pools[0].latency
+        assert isinstance(latency, TableLatency), "logged steps are those of one rank group"
         facts["steps"][run.id] = [
             {"decodes_from": one.low, "n": one.steps, "sim_ms": one.sim_ms, "real_ms": one.real_ms}
             | {"err_pct": one.error_pct}
@@ -95,7 +104,11 @@ def _print(facts: dict[str, Any]) -> None:
             f"the simulated run is {one['verdict']}"
         )
     for name, cold in facts["cold"].items():
-        console.print(f"{name}: TTFT cold over warm {cold['sim']:.1f}, measured {cold['real']:.1f}")
+        median = cold["median"]
+        console.print(
+            f"{name}: TTFT cold over warm: mean {cold['sim']:.2f}, measured {cold['real']:.2f}; "
+            f"median {median['sim']:.2f}, measured {median['real']:.2f}"
+        )
     for name, bins in facts["steps"].items():
         errors = [f"{one['decodes_from']}+: {one['err_pct']:+.1f} %" for one in bins if one["n"] >= 10]
         console.print(f"{name}: decode steps by batch size: {', '.join(errors)}")

@@ -10,6 +10,9 @@ import typer
 Overhead = Annotated[
     str | None, typer.Option(help="Engine overhead: a name, or a file that `simserve calibrate` wrote.")
 ]
+Profiles = Annotated[
+    list[Path], typer.Option(help="Folder of kernel tables, searched before what ships; repeatable.")
+]
 Page = Annotated[
     Path | None, typer.Option(help="Page whose marked tables to replace, such as docs/fidelity.md.")
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simserve.cli.validate_options import AsJson, Overhead, Page, Quiet
+from simserve.cli.validate_options import AsJson, Overhead, Page, Profiles, Quiet
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,6 +24,7 @@ def published(
         list[str] | None, typer.Option(help="Rows whose id or group contains this; repeatable.")
     ] = None,
     overhead: Overhead = None,
+    profiles: Profiles = [],  # noqa: B006
     page: Page = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -42,7 +43,8 @@ def published(
     wanted = [row for row in compared.read_rows(table) if not only or _named(row, only)]
     hidden = quiet or not sys.stderr.isatty()
     watched = track(wanted, "simulating", console=Console(stderr=True), transient=True, disable=hidden)
-    outcomes = [compared.run_row(row, table, overhead) for row in watched]
+    folders = [str(folder) for folder in profiles]
+    outcomes = [compared.run_row(row, table, overhead, folders) for row in watched]
     if page is not None:
         from simserve.validate.page import published_block, replace_block
 

@@ -105,13 +105,32 @@ COLD, WARM = 100, 600
 """Up to COLD every prompt comes for the first time; those up to WARM find it in the prefix cache."""
 
 
-def cold_to_warm(replay: Replay) -> Pair | None:
-    """Return mean TTFT of the cold requests over the median of the warm ones; None if the run is shorter."""
+class Warming(NamedTuple):
+    """TTFT of the cold requests over the median of the warm ones."""
+
+    mean: Pair
+    """Of the cold requests' mean: includes a real engine's first steps, which take seconds."""
+    median: Pair
+    """Of the cold requests' median: what prompts that are not in the prefix cache cost."""
+
+
+def cold_to_warm(replay: Replay) -> Warming | None:
+    """Return how much longer the cold requests take; None if the run is shorter."""
     run = replay.run
     if len(run) < WARM or run.failed[:WARM].any() or np.isnan(replay.ttft_s[:WARM]).any():
         return None
-    sim, real = replay.ttft_s, run.ttft_s
-    return Pair(*(float(np.mean(one[:COLD]) / np.median(one[COLD:WARM])) for one in (sim, real)))
+    both = (replay.ttft_s, run.ttft_s)
+    warm = [float(np.median(one[COLD:WARM])) for one in both]
+    mean, median = (
+        Pair(*(float(of(one[:COLD])) / base for one, base in zip(both, warm, strict=True)))
+        for of in (np.mean, np.median)
+    )
+    return Warming(mean, median)
+
+
+def plain_warming(warming: Warming) -> dict[str, Any]:
+    """Return a warming as plain values."""
+    return {**_plain(warming.mean), "median": _plain(warming.median)}
 
 
 class Overload(NamedTuple):

@@ -7,6 +7,7 @@ scenario of that engine gets.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,12 +50,13 @@ class Replay:
         return int((self.result.status == Status.ABANDONED).sum())
 
 
-def replay(run: MeasuredRun, overhead: str | None = None) -> Replay:
-    """Simulate the run; `overhead` names engine overhead constants in place of the engine's own.
+def replay(run: MeasuredRun, overhead: str | None = None, profiles: Sequence[str] = ()) -> Replay:
+    """Simulate the run; `overhead` names engine overhead constants in place of the engine's own, `profiles`
+    folders of kernel tables to look into first.
 
     In an overloaded run the clients give up as the measured ones did.
     """
-    deployment = deployment_of(run, overhead)
+    deployment = deployment_of(run, overhead, profiles)
     give_up_ns = round(GIVE_UP_S * 1e9) if run.overloaded else None
     result = simulate(
         deployment.trace,
@@ -71,10 +73,10 @@ def replay(run: MeasuredRun, overhead: str | None = None) -> Replay:
     return Replay(run, since_arrival(result.first_token_ns), since_arrival(result.last_token_ns), result)
 
 
-def deployment_of(run: MeasuredRun, overhead: str | None = None) -> Deployment:
+def deployment_of(run: MeasuredRun, overhead: str | None = None, profiles: Sequence[str] = ()) -> Deployment:
     """Return the run's deployment with its workload; raises `ScenarioError` for what has no counterpart."""
     block_size = run.number("block_size") or 16
-    deployment = build(scenario_of(run, overhead), run.trace(block_size))
+    deployment = build(scenario_of(run, overhead, profiles), run.trace(block_size))
     blocks = run.number("gpu_kv_blocks")
     if blocks is None:
         return deployment
@@ -83,7 +85,7 @@ def deployment_of(run: MeasuredRun, overhead: str | None = None) -> Deployment:
     return replace(deployment, pools=(measured,))
 
 
-def scenario_of(run: MeasuredRun, overhead: str | None = None) -> Scenario:
+def scenario_of(run: MeasuredRun, overhead: str | None = None, profiles: Sequence[str] = ()) -> Scenario:
     """Return the scenario of a run."""
     facts = run.facts
     engine: dict[str, Any] = {"preset": engine_preset_of(facts["engine"])}
@@ -93,7 +95,7 @@ def scenario_of(run: MeasuredRun, overhead: str | None = None) -> Scenario:
     if overhead:
         engine["overhead"] = overhead
     pool: dict[str, Any] = {"gpu": gpu_name(facts["gpu"])}
-    pool |= {name: run.number(name) or 1 for name in ("tp", "dp")}
+    pool |= {name: run.number(name) or 1 for name in ("tp", "dp", "ep")}
     pool["weights_dtype"] = dtype(facts["weights_dtype"])
     if facts["max_model_len"]:
         pool["max_model_len"] = run.number("max_model_len")
@@ -104,6 +106,7 @@ def scenario_of(run: MeasuredRun, overhead: str | None = None) -> Scenario:
             "model": model,
             "engine": engine,
             "pools": [pool],
+            "profiles": list(profiles),
             "workload": {"synthetic": _PLACEHOLDER},
         }
     )

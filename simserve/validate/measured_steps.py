@@ -64,16 +64,25 @@ def step_intervals(run: MeasuredRun) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "decodes": kept["num_decode_reqs"],
-            "context": held / kept["num_decode_reqs"],
+            "context": np.maximum(held / kept["num_decode_reqs"], _usual_context(run)),
             "cycle_us": kept["mean_cycle_since_prev_us"],
         }
     )
 
 
+def _usual_context(run: MeasuredRun) -> float:
+    """Return the mean context of a request that decodes: its prompt and half of its answer.
+
+    KV in use is less where prompts share blocks, and prompts of these runs do.
+    """
+    return float(run.prompt_tokens.mean() + run.output_tokens.mean() / 2)
+
+
 def binned_steps(run: MeasuredRun, latency: TableLatency) -> list[StepBin]:
     """Return predicted and measured decode steps, smallest batches first.
 
-    The context is the KV in use over the sequences: half a block too long, and shared blocks count once.
+    The context is the KV in use over the sequences (half a block too long), but at least a prompt and half an
+    answer, since shared blocks are counted once there.
     """
     intervals = step_intervals(run)
     predicted = [

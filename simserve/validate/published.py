@@ -51,28 +51,30 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def run_row(row: Row, table: Path, overhead: str | None = None) -> RowOutcome:
+def run_row(row: Row, table: Path, overhead: str | None = None, profiles: Sequence[str] = ()) -> RowOutcome:
     """Simulate a row, or say why not; where `table` has a file of the row's requests, replay those.
 
-    `overhead` replaces the engine's overhead constants in both cases.
+    `overhead` replaces the engine's overhead constants in both cases; `profiles` are looked into first.
     """
     path = requests_file(row, table)
     try:
-        return _run_row(row, overhead) if path is None else _run_requests(row, path, overhead)
+        if path is not None:
+            return _run_requests(row, path, overhead, profiles)
+        return _run_row(row, overhead, profiles)
     except (NotSimulatable, ScenarioError, ProfileError) as error:
         return RowOutcome(row, " ".join(str(error).split()))
 
 
-def _run_requests(row: Row, path: Path, overhead: str | None) -> RowOutcome:
+def _run_requests(row: Row, path: Path, overhead: str | None, profiles: Sequence[str]) -> RowOutcome:
     run = run_of(row, path)
-    deployment = deployment_of(run, overhead)
-    whole = compare(replay(run, overhead))[0]
+    deployment = deployment_of(run, overhead, profiles)
+    whole = compare(replay(run, overhead, profiles))[0]
     assumed = () if run.number("gpu_kv_blocks") else ("KV blocks by the memory ledger",)
     return RowOutcome(row, "", dict(whole.metrics), assumed, deployment.pools[0].latency.estimated)
 
 
-def _run_row(row: Row, overhead: str | None) -> RowOutcome:
-    setup = setup_of(row, overhead)
+def _run_row(row: Row, overhead: str | None, profiles: Sequence[str]) -> RowOutcome:
+    setup = setup_of(row, overhead, profiles)
     deployment = build(setup.scenario)
     result = deployment.simulate()
     if not (result.status == Status.COMPLETED).all():

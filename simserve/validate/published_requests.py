@@ -60,6 +60,7 @@ def _facts(row: Row) -> dict[str, str]:
         "weights_dtype": row["weights_precision"],
         "tp": row["tp"],
         "dp": row["dp"],
+        "ep": row["ep"],
         "overloaded": "False",
         "max_model_len": "",
         "max_num_seqs": _setting(settings, "max_num_seqs"),

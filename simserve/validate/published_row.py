@@ -7,18 +7,23 @@ guess is named. Versions without a preset are run as the nearest one that has, i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from simserve.errors import ScenarioError, UserError
 from simserve.policy.presets import ENGINES
 from simserve.scenario import Scenario
 from simserve.validate.names import dtype, gpu_name, model_preset
+from simserve.validate.published_flags import TRTLLM_POLICY, options_of, version_of
 
 Row = Mapping[str, str]
 
 REQUESTS_PER_CLIENT = 10
 """Requests of a closed loop per client where a row does not say (InferenceX does so)."""
+OFFLINE_REQUESTS = 1000
+"""Requests that are all there at the start, where a row does not say (the fewest of its tables)."""
+_AT_ONCE: dict[str, Any] = {"kind": "constant", "rate_per_s": 1.0}
+"""Arrivals of a closed loop: not used."""
 _SPREAD_8_TO_10 = re.compile(r"0\.8-1\.0")
 _SPREAD_15_PERCENT = re.compile(r"\+-15 ?%")
 
@@ -34,7 +39,7 @@ class Setup(NamedTuple):
     assumed: tuple[str, ...]
 
 
-def setup_of(row: Row, overhead: str | None = None) -> Setup:
+def setup_of(row: Row, overhead: str | None = None, profiles: Sequence[str] = ()) -> Setup:
     """Return the row's scenario; raises `NotSimulatable` with the reason."""
     if row.get("simulatable") != "yes":
         raise NotSimulatable(f"marked not simulatable: {row.get('missing') or 'no reason given'}")
@@ -43,13 +48,15 @@ def setup_of(row: Row, overhead: str | None = None) -> Setup:
     if row.get("spec_decode") not in ("", "none", None):
         raise NotSimulatable(f"speculative decoding ({row['spec_decode']})")
     assumed: list[str] = []
+    cost = {"overhead": overhead} if overhead else {}
     try:
         plain = {
             "name": row["row_id"],
             "model": model_preset(row["model"]),
-            "engine": {"preset": _engine(row, assumed)} | ({"overhead": overhead} if overhead else {}),
+            "engine": {"preset": _engine(row, assumed), **options_of(row, assumed), **cost},
             "pools": [_pool(row, assumed)],
             "workload": _workload(row, assumed),
+            "profiles": list(profiles),
         }
         return Setup(Scenario.model_validate(plain), tuple(assumed))
     except ScenarioError as error:
@@ -59,20 +66,22 @@ def setup_of(row: Row, overhead: str | None = None) -> Setup:
 def _engine(row: Row, assumed: list[str]) -> str:
     """Return the preset of the row's engine: its version, or the nearest that there is."""
     framework = row["framework"].lower()
-    version = re.search(r"\d+\.\d+(\.\d+)?", row["framework_version"])
+    if framework == "tensorrt-llm":
+        return TRTLLM_POLICY
+    version = version_of(row)
     presets = [name for name in ENGINES if name.startswith(f"{framework}-")]
     if not presets:
         raise NotSimulatable(f"no preset for the engine {row['framework']}")
-    if version is None:
+    if not version:
         if framework == "vllm" and "2026" not in row["framework_version"]:
             raise NotSimulatable(
                 f"{row['framework']} {row['framework_version']}: an engine before the presets"
             )
         wanted = (0, 15)
     else:
-        wanted = tuple(int(part) for part in version[0].split("."))
+        wanted = version
     best = min(presets, key=lambda name: _distance(name, wanted))
-    if version is None or _distance(best, wanted) > (0,):
+    if not version or _distance(best, wanted) > (0,):
         assumed.append(f"{row['framework']} {row['framework_version']} run as {best}")
     return best
 
@@ -84,16 +93,21 @@ def _distance(preset: str, wanted: tuple[int, ...]) -> tuple[int, ...]:
 
 def _pool(row: Row, assumed: list[str]) -> dict[str, Any]:
     degrees = {name: round(float(row.get(name) or 1)) for name in ("tp", "pp", "dp", "ep")}
-    if degrees["dp"] > 1:
-        raise NotSimulatable(f"attention data parallelism of {degrees['dp']} is not simulated yet")
     kv = row.get("kv_precision") or ""
     if "," in kv:
         raise NotSimulatable(f"KV cache of mixed types ({kv})")
+    trtllm = row["framework"].lower() == "tensorrt-llm"
     if not kv:
-        assumed.append("KV cache at 16 bit")
+        kv = "fp8" if trtllm and row["weights_precision"] in ("FP8", "NVFP4") else ""
+        assumed.append("KV cache at 8 bit, as these checkpoints ask for" if kv else "KV cache at 16 bit")
+    share = re.search(r"free_gpu_mem_fraction (0\.\d+)", row.get("scheduler_settings", ""))
+    memory = {"gpu_memory_utilization": float(share[1])} if share else {}
+    if "gb200" in row["gpu"].lower():
+        assumed.append("GB200 run as B200")
     return {
         "gpu": gpu_name(row["gpu"]),
         **degrees,
+        **memory,
         "weights_dtype": dtype(row["weights_precision"]),
         "kv_dtype": dtype(kv),
     }
@@ -110,11 +124,15 @@ def _workload(row: Row, assumed: list[str]) -> dict[str, Any]:
         requests = round(float(row.get("num_requests") or 0)) or REQUESTS_PER_CLIENT * clients
         if not row.get("num_requests"):
             assumed.append(f"{REQUESTS_PER_CLIENT} requests per client")
-        arrivals: dict[str, Any] = {"kind": "constant", "rate_per_s": 1.0}
-        loop = {"closed_loop": {"concurrency": clients}}
+        arrivals, loop = _AT_ONCE, {"closed_loop": {"concurrency": clients}}
+    elif "queued at t=0" in row.get("arrival", ""):
+        requests = round(float(row.get("num_requests") or OFFLINE_REQUESTS))
+        if not row.get("num_requests"):
+            assumed.append(f"{OFFLINE_REQUESTS:,} requests")
+        arrivals, loop = _AT_ONCE, {"closed_loop": {"concurrency": requests}}
     elif row.get("rate_rps") and row.get("num_requests"):
         requests = round(float(row["num_requests"]))
-        arrivals = {"kind": "poisson", "rate_per_s": float(row["rate_rps"])}
+        arrivals: dict[str, Any] = {"kind": "poisson", "rate_per_s": float(row["rate_rps"])}
         loop = {}
     else:
         raise NotSimulatable("neither a closed loop nor a rate with a number of requests")
