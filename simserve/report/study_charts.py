@@ -17,8 +17,9 @@ OUTCOMES = (
     ("output_tokens_per_s", "output tokens/s"),
     ("cost_per_million_output_tokens", "cost/M tokens"),
     ("attainment", "SLO attainment"),
+    ("hit_rate", "prefix hit rate"),
 )
-MAPPED = ("ttft_ms.p99", "tpot_ms.p50", "output_tokens_per_s")
+MAPPED = ("ttft_ms.p99", "tpot_ms.p50", "output_tokens_per_s", "hit_rate")
 MOST_MAPS = 6
 SLO_COLOURS = {"met": "$decode", "missed": "$limit", "not shown": "$queue", "none": "$accent"}
 
@@ -193,7 +194,8 @@ def heat_maps(study: dict[str, Any], done: Sequence[Point]) -> dict[str, Figure]
     charts = {}
     for i, (across, down) in enumerate(combinations(varied, 2)):
         for key in MAPPED:
-            if len(charts) < MOST_MAPS and all(p["means"][key] is not None for p in done):
+            values = {p["means"][key] for p in done}
+            if len(charts) < MOST_MAPS and len(values) > 1 and None not in values:
                 charts[f"heat-{i}-{key.replace('.', '-')}"] = _heat_map(done, across, down, key)
     return charts
 

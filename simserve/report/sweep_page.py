@@ -27,6 +27,7 @@ TABLE_COLUMNS = (
     ("cost_per_million_output_tokens", "cost per M output tokens"),
     ("busy", "busy"),
     ("kv_use_mean", "KV use"),
+    ("hit_rate", "prefix hit rate"),
     ("estimated_share", "estimated"),
 )
 

@@ -66,6 +66,9 @@ class SweepSpec(_Part):
         1, description="Runs of each point, with seeds seed, seed + 1 ..., the same at every point."
     )
     confidence: Confidence = Field(0.95, description="Of the intervals, two-sided.")
+    prices: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        default_factory=dict, description="Price of one GPU and hour by the GPU's name, for every pool of it."
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> SweepSpec:
@@ -161,6 +164,9 @@ class SearchSpec(_Part):
     maximise: list[str] = Field(default_factory=list, description="Columns of the results to make large.")
     trials: Count = Field(50, description="Points to try.")
     sampler: Literal["tpe", "nsga2", "random"] = "tpe"
+    prices: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        default_factory=dict, description="Price of one GPU and hour by the GPU's name, for every pool of it."
+    )
     where: list[ConstraintSpec] = Field(default_factory=list, description="Conditions that points must meet.")
     replications: Annotated[int, Field(ge=1, le=1000)] = 1
 

@@ -84,10 +84,16 @@ class Campaign:
         self._cache = PointCache(options.cache)
         self._show = options.show
         self._counted: set[str] = set()
+        self.prices: Mapping[str, float] = {}
+        """Price of a GPU and hour by its name, for every pool of it."""
 
     def task(self, settings: Mapping[str, Any], replication: int = 0) -> Task:
         """Return the run of a point; replications differ in the seed, which all points share."""
         seeded = {**settings, "seed": self.it.scenario.seed + replication}
+        if self.prices:
+            for i, pool in enumerate(changed(self.it, seeded).scenario.pools):
+                if pool.gpu in self.prices:
+                    seeded[f"pools.{i}.price_per_gpu_hour"] = self.prices[pool.gpu]
         return Task(identity.run_key(changed(self.it, seeded)), seeded)
 
     def run(self, tasks: Sequence[Task]) -> dict[str, Outcome]:

@@ -8,6 +8,7 @@ work on one search together. Runs are kept by the campaign as those of any study
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 ASKED = 4
 """Points that are asked for at a time."""
 EMBEDDED = "search.log"
+DATABASE_TRIES = 6
+_RACES = ("IntegrityError", "ProgrammingError", "StorageInternalError", "UniqueViolation")
 
 
 def require_search(it: LoadedScenario) -> SearchSpec:
@@ -83,15 +86,21 @@ def _storage(folder: Path, url: str | None) -> Any:
         from optuna.storages.journal import JournalFileBackend
 
         return optuna.storages.JournalStorage(JournalFileBackend(str(folder / EMBEDDED)))
-    try:
-        return optuna.storages.RDBStorage(url)
-    except ImportError as error:
-        raise ScenarioError(f"--storage {_hidden(url)}: its driver is missing: {error}") from error
-    except Exception as error:
-        if not type(error).__module__.startswith(("sqlalchemy", "psycopg", "optuna")):
-            raise
-        first = str(error).strip().splitlines()[0]
-        raise ScenarioError(f"--storage {_hidden(url)}: cannot be used: {first}") from error
+    for attempt in range(DATABASE_TRIES):
+        try:
+            return optuna.storages.RDBStorage(url)
+        except ImportError as error:
+            raise ScenarioError(f"--storage {_hidden(url)}: its driver is missing: {error}") from error
+        except Exception as error:
+            if not type(error).__module__.startswith(("sqlalchemy", "psycopg", "optuna")):
+                raise
+            # Two processes that come to a new database together both make its tables, and one of them fails.
+            if type(error).__name__ in _RACES and attempt + 1 < DATABASE_TRIES:
+                time.sleep(0.2 * (attempt + 1))
+                continue
+            first = str(error).strip().splitlines()[0]
+            raise ScenarioError(f"--storage {_hidden(url)}: cannot be used: {first}") from error
+    raise AssertionError("the last try returns or raises")
 
 
 def _hidden(url: str) -> str:
@@ -115,6 +124,7 @@ def run_search(campaign: Campaign, spec: SearchSpec, study: Study) -> dict[str, 
     """Search until the trials are used up; return what study.json holds."""
     import optuna
 
+    campaign.prices = spec.prices
     done = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.FAIL)
     while True:
         finished = len(

@@ -66,6 +66,8 @@ class State:
     closed: str = ""
     """Why nothing cheaper than the best can come of it."""
     tried: dict[int, Tried] = field(default_factory=dict)
+    looked_at: bool = False
+    """Its largest size has had its chance to show that the family is hopeless."""
 
 
 def require_size(it: LoadedScenario) -> SizeSpec:
@@ -103,25 +105,31 @@ class SizeSearch:
             if not open_ones:
                 return
             open_ones.sort(key=lambda state: (self._least_price(state), state.family.index))
-            batch = open_ones[: AHEAD if self.best else 1]
-            if self.best is None and not batch[0].tried and self._hopeless_at_most(batch[0]):
+            batch = open_ones[:AHEAD]
+            new = [state for state in batch if not state.looked_at]
+            if self.best is None and new:
+                self._look_at_most(new)
                 continue
+            batch = batch if self.best else batch[:1]
             for state, tried in zip(batch, self._try([(s, self._next(s)) for s in batch]), strict=True):
                 self._learn(state, tried)
 
-    def _hopeless_at_most(self, state: State) -> bool:
-        """Close a family of which even the largest size misses in the first part of a run."""
+    def _look_at_most(self, states: list[State]) -> None:
+        """Close families of which even the largest size misses in the first part of a run."""
         first = stage_settings(self.it)
-        if first is None or state.low == state.most:
-            return False
-        ((row, *_),) = self._rows([{**state.family.settings(state.most), **first}], 1)
-        reason = hopeless(row, self.targets, first["workload.limit"])
-        if reason:
-            point = summarised([row], self.targets, self.two_sided)
-            state.tried[state.most] = Tried(state.family, state.most, [row], point, reason)
-            state.closed = f"misses with {state.most} units, the most"
-            self.campaign.counts.pruned += 1
-        return bool(reason)
+        for state in states:
+            state.looked_at = True
+        states = [state for state in states if state.low < state.most]
+        if first is None or not states:
+            return
+        settings = [{**state.family.settings(state.most), **first} for state in states]
+        for state, rows in zip(states, self._rows(settings, 1), strict=True):
+            reason = hopeless(rows[0], self.targets, first["workload.limit"])
+            if reason:
+                point = summarised(rows, self.targets, self.two_sided)
+                state.tried[state.most] = Tried(state.family, state.most, rows, point, reason)
+                state.closed = f"misses with {state.most} units, the most"
+                self.campaign.counts.pruned += 1
 
     def _bounded(self) -> list[State]:
         trace = build_trace(changed(self.it, {}))

@@ -74,7 +74,7 @@ def _impossible(state: State) -> Entry:
     return {
         "settings": state.family.choices,
         "words": state.family.words,
-        "because": state.bound.impossible,
+        "because": state.bound.impossible.partition(" because ")[2] or state.bound.impossible,
         "units": state.most,
     }
 

@@ -30,6 +30,7 @@ def run_sweep(campaign: Campaign, spec: SweepSpec) -> tuple[dict[str, Any], list
     Raises `ScenarioError` if no point at all could be run.
     """
     it = campaign.it
+    campaign.prices = spec.prices
     plan = plan_sweep(it, spec)
     todo = [point for point in plan if not point.reason]
     campaign.counts.pruned = len(plan) - len(todo)
