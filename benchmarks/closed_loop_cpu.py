@@ -21,7 +21,7 @@ import torch
 from benchmarks.cpu_engine.model import Model
 from benchmarks.cpu_engine.scheduler import Scheduler, Sequence
 from benchmarks.cpu_engine.server import Server, Step
-from simserve.core import Chunk, Request
+from simserve.core import Chunk, Request, Result
 from simserve.model import load_model
 from simserve.profiler.device import open_device
 from simserve.profiler.job import Job
@@ -117,48 +117,58 @@ def compare(model_name: str, folder: Path, requests_per_load: int, scratch: Path
     capacity = len(burst) / (float(np.max(result.last_token_ns)) / 1e9)
     rows = []
     for seed, load in enumerate(LOADS, 1):
-        requests = draw_requests(requests_per_load, load * capacity, seed)
-        write_trace(requests, trace)
-        server = new_server(model)
-        served = sorted(server.serve(requests), key=lambda request: request.number)
-        outputs = np.array([len(request.made) for request in served])
-        measured = metrics(
-            np.array([r.arrival_s for r in served]), np.array([r.first_s for r in served]),
-            np.array([r.last_s for r in served]), outputs,
-        )  # fmt: skip
+
+        def requests(seed: int = seed, load: float = load) -> list[Sequence]:
+            return draw_requests(requests_per_load, load * capacity, seed)
+
+        write_trace(requests(), trace)
+        measured, server = serve(model, requests())
+        again, _ = serve(model, requests())
         deployment = build(scenario(model_name, folder, trace, overhead))
-        result = deployment.simulate(None)
-        predicted = metrics(
-            *(
-                np.asarray(column) / 1e9
-                for column in (result.arrival_ns, result.first_token_ns, result.last_token_ns)
-            ),
-            outputs,
-        )
+        predicted = simulated(deployment.simulate(None))
         errors = step_errors(server.steps, deployment.pools[0].latency)
         with_prompts = np.array([bool(step.chunks) for step in server.steps])
-        rows.append(_row(model_name, load, load * capacity, measured, predicted, errors, with_prompts))
+        cells = [model_name, f"{load:.0%}, {load * capacity:.2f}/s", *_errors(measured, predicted)]
+        cells.append(f"{np.mean(again['E2E']) / np.mean(measured['E2E']) - 1:+.0%}")
+        cells += [_spread(part) for part in (errors[~with_prompts], errors[with_prompts])]
+        rows.append("| " + " | ".join(cells) + " |")
         print(rows[-1], flush=True)
     return rows
 
 
-def _row(
-    model: str, load: float, rate: float, measured, predicted, steps: np.ndarray, prompts: np.ndarray
-) -> str:
-    cells = [model, f"{load:.0%}, {rate:.2f}/s"]
+def serve(model: Model, requests: list[Sequence]) -> tuple[dict[str, np.ndarray], Server]:
+    """Serve for real; return milliseconds per request, and the server with its steps."""
+    server = new_server(model)
+    served = sorted(server.serve(requests), key=lambda request: request.number)
+    columns = [[getattr(r, name) for r in served] for name in ("arrival_s", "first_s", "last_s")]
+    outputs = np.array([len(request.made) for request in served])
+    return metrics(*(np.array(column) for column in columns), outputs), server
+
+
+def simulated(result: Result) -> dict[str, np.ndarray]:
+    """Return milliseconds per request of a simulation."""
+    columns = (result.arrival_ns, result.first_token_ns, result.last_token_ns)
+    return metrics(*(np.asarray(column) / 1e9 for column in columns), np.asarray(result.output_tokens))
+
+
+def _errors(measured: dict[str, np.ndarray], predicted: dict[str, np.ndarray]) -> list[str]:
+    cells = []
     for name in measured:
         for statistic in (np.mean, lambda values: np.quantile(values, 0.9)):
             ours, real = float(statistic(predicted[name])), float(statistic(measured[name]))
             cells.append(f"{real:.0f} / {ours:.0f} ({ours / real - 1:+.0%})")
-    for part in (steps[~prompts], steps[prompts]):
-        figures = f"{np.median(part):+.0%}, {np.quantile(np.abs(part), 0.9):.0%}" if len(part) else "none"
-        cells.append(f"{figures} ({len(part)})")
-    return "| " + " | ".join(cells) + " |"
+    return cells
+
+
+def _spread(errors: np.ndarray) -> str:
+    if not len(errors):
+        return "none"
+    return f"{np.median(errors):+.0%}, {np.quantile(np.abs(errors), 0.9):.0%} ({len(errors)})"
 
 
 HEAD = (
-    "| model | load | TTFT mean | TTFT p90 | TPOT mean | TPOT p90 | E2E mean | E2E p90 | decode steps "
-    "| steps with prompts |\n|---|---|---|---|---|---|---|---|---|---|"
+    "| model | load | TTFT mean | TTFT p90 | TPOT mean | TPOT p90 | E2E mean | E2E p90 "
+    "| E2E again | decode steps | steps with prompts |\n|---|---|---|---|---|---|---|---|---|---|---|"
 )
 MARKS = ("<!-- closed loop -->", "<!-- end of closed loop -->")
 

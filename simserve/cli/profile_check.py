@@ -63,7 +63,7 @@ def _print(found: Check) -> None:
         table = _table(f"{model} on {found.gpu}", "step", "ms", "measured", "interpolated", "rest")
         for step in steps:
             shares = step.shares
-            rest = abs(shares["extrapolated"] + shares["analytic"])
+            rest = shares["extrapolated"] + shares["analytic"]
             cells = (shares["measured"], shares["interpolated"], rest)
             table.add_row(step.step, f"{step.ms:.2f}", *(f"{share:.0%}" for share in cells))
         console.print(table)

@@ -16,6 +16,10 @@ _KINDS = (
 )
 
 
+KNOWN = 0.95
+"""Share of a step's time that must be measured or interpolated for the step to count as known."""
+
+
 def write_check_page(found: Mapping[str, Any], command: str, path: Path) -> None:
     """Write the page to `path`; the same figures give the same bytes.
 
@@ -24,7 +28,7 @@ def write_check_page(found: Mapping[str, Any], command: str, path: Path) -> None
     charts = {
         f"steps-{index}": _shares(steps) for index, steps in enumerate(found["coverage"].values()) if steps
     }
-    weakest = [
+    known = [
         step["shares"]["measured"] + step["shares"]["interpolated"]
         for steps in found["coverage"].values()
         for step in steps
@@ -35,7 +39,8 @@ def write_check_page(found: Mapping[str, Any], command: str, path: Path) -> None
         title=f"Profile of {found['gpu']}",
         found=found,
         rows=sum(found["tables"].values()),
-        least=min(weakest) if weakest else None,
+        steps=len(known),
+        known=sum(share >= KNOWN for share in known),
         command=command,
     )
     path.write_text(page, encoding="utf-8")
@@ -55,7 +60,7 @@ def _shares(steps: list[Mapping[str, Any]]) -> Figure:
     layout = {
         "barmode": "stack",
         "height": 6 + 2.2 * len(steps),
-        "margin": {"l": 260, "r": 8, "t": 8, "b": 40},
+        "margin": {"l": 280, "r": 8, "t": 8, "b": 40},
         "xaxis": {"tickformat": ".0%", "range": [0, 1]},
         "legend": {"orientation": "h", "y": -0.2},
     }

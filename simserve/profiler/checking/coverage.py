@@ -55,7 +55,8 @@ def coverage(
         parts = explain_step(latency, decodes, decodes * context, chunks)
         total = sum(part.us for part in parts)
         shares = {
-            kind: sum(part.us for part in parts if part.provenance == kind) / total for kind in PROVENANCE
+            kind: sum(max(0.0, part.us) for part in parts if part.provenance == kind) / total
+            for kind in PROVENANCE
         }
         weak = [part for part in parts if part.provenance in PROVENANCE[2:] and part.us > 0]
         found.append(StepCoverage(name, total / 1000, shares, sorted(weak, key=lambda part: -part.us)[:4]))
