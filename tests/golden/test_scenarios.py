@@ -17,7 +17,13 @@ from typer.testing import CliRunner
 from simserve.cli import app
 from simserve.paths import data_dir
 
-SCENARIOS = sorted(path.name for path in data_dir("scenarios").glob("*.yaml"))
+STUDIES = {"chunk_sweep.yaml", "cache_capacity.yaml", "pareto.yaml", "sizing.yaml"}
+"""Scenarios that are not for `simserve run`: see test_studies."""
+SCENARIOS = sorted(
+    path.name
+    for path in data_dir("scenarios").glob("*.yaml")
+    if "\n  trace: " in path.read_text() and path.name not in STUDIES
+)
 N = 150
 
 AZURE_CONV = "traces/azure_llm_2023_conv.csv.gz"
@@ -104,7 +110,7 @@ def test_no_request_beats_the_hardware(results: Callable[..., list[Path]], name:
         manifest = json.loads((folder / "manifest.json").read_text())
         pool = manifest["pools"][0]
         bandwidth, flops = GPU[pool["gpu"]]
-        gpus, dtype = pool["tp"] * pool["pp"], pool["weights_dtype"]
+        gpus, dtype = pool["tp"] * pool["pp"] * pool["dp"], pool["weights_dtype"].removesuffix("_block")
         params = PARAMS[manifest["model"]["name"]]
         table = pq.read_table(folder / "requests.parquet").to_pydict()
         arrival, first, last = (
