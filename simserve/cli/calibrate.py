@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from simserve.cli.validate_options import Profiles
+
 DEFAULT_TERMS = ["client_us"]
 
 
@@ -21,6 +23,7 @@ def calibrate(
     base: Annotated[
         str, typer.Option(help="Engine whose constants are the start: vllm, sglang, ideal.")
     ] = "vllm",
+    profiles: Profiles = [],  # noqa: B006
     force: Annotated[bool, typer.Option(help="Overwrite the file.")] = False,
 ) -> None:
     """Fit overhead constants by least squares, and write them with their interval and held-out error.
@@ -32,14 +35,17 @@ def calibrate(
     from simserve.errors import ScenarioError
     from simserve.validate.calibration import calibrate as fitted
     from simserve.validate.measured_runs import read_runs
+    from simserve.validate.published_requests import read_published_runs
 
     if out.exists() and not force:
         raise ScenarioError(f"{out} exists; --force overwrites it")
-    runs = read_runs(measured, only)
+    runs = read_published_runs(measured, only) if measured.suffix == ".csv" else read_runs(measured, only)
     typer.echo(f"fitting {', '.join(fit or DEFAULT_TERMS)} to {len(runs)} runs ...", err=True)
-    found = fitted(runs, fit or DEFAULT_TERMS, base)
+    found = fitted(runs, fit or DEFAULT_TERMS, base, [str(folder) for folder in profiles])
     out.write_text(found.yaml(), encoding="utf-8")
     for name, left, was in zip(found.observations, found.after, found.before, strict=True):
         typer.echo(f"{name}: {100 * was:+.1f} % before, {100 * left:+.1f} % after", err=True)
+    for name, worst in found.held_out.items():
+        typer.echo(f"{name}: {100 * worst:.1f} % at worst when held out", err=True)
     typer.echo(out.read_text(encoding="utf-8"))
     typer.echo(f"written: {out}", err=True)

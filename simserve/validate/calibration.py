@@ -3,12 +3,14 @@
 Observed are mean TTFT and mean TPOT of each stage of each run, as relative errors. Each constant is raised by
 a little, the runs are simulated again, and the change gives its column. Kernel times are never touched: what
 is left when the runs disagree about a constant belongs to a mechanism that it does not describe.
+
+Something is always held out: each run in turn, or of a single run each stage (its halves if it has but one).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -45,7 +47,8 @@ class Calibration:
     """Relative error of each observation without the fit, simulated over measured minus one."""
     after: Float64
     held_out: dict[str, float]
-    """By run: largest absolute relative error of its observations when it is left out of the fit."""
+    """By run (of a single run, by stage): largest absolute relative error of its observations when it is left
+    out of the fit."""
     alone: dict[str, dict[str, float]]
     """By run: the constants that it alone asks for."""
 
@@ -69,25 +72,31 @@ class Calibration:
         return overhead_yaml(self.base, values, dict.fromkeys(self.values, source), fit)
 
 
-def calibrate(runs: Sequence[MeasuredRun], names: Sequence[str], base: str = "vllm") -> Calibration:
-    """Fit the constants `names` to the runs; raises `ScenarioError` if the runs cannot tell them."""
+def calibrate(
+    runs: Sequence[MeasuredRun], names: Sequence[str], base: str = "vllm", profiles: Sequence[str] = ()
+) -> Calibration:
+    """Fit the constants `names` to the runs; raises `ScenarioError` if the runs cannot tell them.
+
+    `profiles` are folders of kernel tables that are looked into first.
+    """
     unknown = [name for name in names if name not in PROBES_US]
     if unknown:
         hint = nearest(unknown[0], PROBES_US)
         raise ScenarioError(f"unknown constant {unknown[0]!r}{hint}; can be fitted: {', '.join(PROBES_US)}")
     overhead_named(base)
     order = list(names)
+    runs = [_staged(run) for run in runs]
     start = dict.fromkeys(order, 0.0)
-    before = {run.id: _errors(run, base, start) for run in runs}
-    parts = {run.id: _sensitivity(run, base, start, before[run.id]) for run in runs}
+    before = {run.id: _errors(run, base, start, profiles) for run in runs}
+    parts = {run.id: _sensitivity(run, base, start, before[run.id], profiles) for run in runs}
     values, fit = _solve(order, [run.id for run in runs], before, parts)
     for _ in range(_ROUNDS - 1):
-        here = {run.id: _errors(run, base, values) for run in runs}
+        here = {run.id: _errors(run, base, values, profiles) for run in runs}
         shift = _stack([run.id for run in runs], parts) @ np.array(list(values.values()))
         target = shift - np.concatenate([list(errors.values()) for errors in here.values()])
         fit = fit_non_negative(order, _stack([run.id for run in runs], parts), target)
         values = dict(zip(order, fit.values.tolist(), strict=True))
-    after = {run.id: _errors(run, base, values) for run in runs}
+    after = {run.id: _errors(run, base, values, profiles) for run in runs}
     ids = [run.id for run in runs]
     return Calibration(
         base=base,
@@ -102,12 +111,21 @@ def calibrate(runs: Sequence[MeasuredRun], names: Sequence[str], base: str = "vl
     )
 
 
-def _errors(run: MeasuredRun, base: str, values: Mapping[str, float]) -> dict[str, float]:
+def _staged(run: MeasuredRun) -> MeasuredRun:
+    """Return the run with at least two stages: a run of one is cut in halves, so that one can be held out."""
+    if len(set(run.stage.tolist())) > 1:
+        return run
+    return replace(run, stage=(np.arange(len(run)) * 2 // len(run)).astype(np.int64))
+
+
+def _errors(
+    run: MeasuredRun, base: str, values: Mapping[str, float], profiles: Sequence[str]
+) -> dict[str, float]:
     """Return the relative error of each observation of a run with these constants."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "overhead.yaml"
         path.write_text(overhead_yaml(base, _absolute(base, values), {}, {}), encoding="utf-8")
-        compared = compare(replay(run, str(path)))
+        compared = compare(replay(run, str(path), profiles))
     stages = [one for one in compared if one.stage != WHOLE] or compared
     return {
         f"stage {one.stage} {name}": one.metrics[name].error_pct / 100 for one in stages for name in OBSERVED
@@ -121,12 +139,16 @@ def _absolute(base: str, added_us: Mapping[str, float]) -> dict[str, float]:
 
 
 def _sensitivity(
-    run: MeasuredRun, base: str, start: Mapping[str, float], errors: Mapping[str, float]
+    run: MeasuredRun,
+    base: str,
+    start: Mapping[str, float],
+    errors: Mapping[str, float],
+    profiles: Sequence[str],
 ) -> Float64:
     """Return each observation's change per microsecond, float64[observations, constants]."""
     columns = []
     for name in start:
-        moved = _errors(run, base, {**start, name: start[name] + PROBES_US[name]})
+        moved = _errors(run, base, {**start, name: start[name] + PROBES_US[name]}, profiles)
         columns.append([(moved[key] - errors[key]) / PROBES_US[name] for key in errors])
     return np.array(columns).T
 
@@ -142,15 +164,34 @@ def _solve(
 def _held_out(
     names: list[str], ids: list[str], errors: Mapping[str, Mapping[str, float]], parts: Mapping[str, Float64]
 ) -> dict[str, float]:
-    """Return the worst error of each run under the constants of the others (linear prediction)."""
+    """Return the worst error of each run under the constants of the others (linear prediction).
+
+    Of a single run: of each stage under the constants of its other stages.
+    """
+    if len(ids) == 1:
+        errors, parts = _by_stage(errors[ids[0]], parts[ids[0]])
+        ids = list(errors)
     worst = {}
     for key in ids:
         others = [other for other in ids if other != key]
-        if others:
-            values, _ = _solve(names, others, errors, parts)
-            left = np.array(list(errors[key].values())) + parts[key] @ np.array(list(values.values()))
-            worst[key] = float(np.abs(left).max())
+        values, _ = _solve(names, others, errors, parts)
+        left = np.array(list(errors[key].values())) + parts[key] @ np.array(list(values.values()))
+        worst[key] = float(np.abs(left).max())
     return worst
+
+
+def _by_stage(
+    errors: Mapping[str, float], part: Float64
+) -> tuple[dict[str, dict[str, float]], dict[str, Float64]]:
+    """Return a run's errors and sensitivities, by stage."""
+    stages: dict[str, list[int]] = {}
+    keys = list(errors)
+    for row, key in enumerate(keys):
+        stages.setdefault(key.rsplit(" ", 1)[0], []).append(row)
+    return (
+        {stage: {keys[row]: errors[keys[row]] for row in rows} for stage, rows in stages.items()},
+        {stage: part[rows] for stage, rows in stages.items()},
+    )
 
 
 def _alone(

@@ -5,7 +5,6 @@ A statistic that the source does not name (`_unstated`) is compared with the mea
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from simserve.core import Result, Status
-from simserve.errors import ProfileError, ScenarioError, TraceError
+from simserve.errors import ProfileError, ScenarioError
 from simserve.scenario import build
 from simserve.validate.measured import Pair, compare
 from simserve.validate.measured_replay import deployment_of, replay
 from simserve.validate.measured_runs import Float64
+from simserve.validate.published_requests import read_rows as read_rows
 from simserve.validate.published_requests import requests_file, run_of
 from simserve.validate.published_row import NotSimulatable, Row, setup_of
 
@@ -37,18 +37,6 @@ class RowOutcome:
     assumed: tuple[str, ...] = ()
     estimated: tuple[str, ...] = ()
     """Kernels costed without a measured table."""
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Return the rows of a table of published results; raises `TraceError` if it is none."""
-    if not path.is_file():
-        raise TraceError(f"{path}: no such file")
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows: list[Row] = list(csv.DictReader(file))
-    for column in ("row_id", "simulatable", "model", "gpu", "framework"):
-        if not rows or column not in rows[0]:
-            raise TraceError(f"{path}: lacks the column {column!r} of a table of published results")
-    return rows
 
 
 def run_row(row: Row, table: Path, overhead: str | None = None, profiles: Sequence[str] = ()) -> RowOutcome:

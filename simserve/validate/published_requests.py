@@ -6,13 +6,15 @@ queue is 0. TTFT counts from the arrival, as a client sees it.
 
 from __future__ import annotations
 
+import csv
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from simserve.errors import TraceError
+from simserve.errors import TraceError, nearest
 from simserve.validate.measured_runs import MeasuredRun
 from simserve.validate.published_row import Row
 
@@ -20,10 +22,36 @@ _FILE = re.compile(r"per-request file: ([^;,\s]+\.csv)")
 _COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "first_token_s", "last_token_s")
 
 
+def read_rows(path: Path) -> list[Row]:
+    """Return the rows of a table of published results; raises `TraceError` if it is none."""
+    if not path.is_file():
+        raise TraceError(f"{path}: no such file")
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows: list[Row] = list(csv.DictReader(file))
+    for column in ("row_id", "simulatable", "model", "gpu", "framework"):
+        if not rows or column not in rows[0]:
+            raise TraceError(f"{path}: lacks the column {column!r} of a table of published results")
+    return rows
+
+
 def requests_file(row: Row, table: Path) -> Path | None:
     """Return the file of a row's requests, None if the row has none."""
     named = _FILE.search(row.get("notes") or "")
     return table.parent / named[1] if named else None
+
+
+def read_published_runs(table: Path, only: Sequence[str]) -> list[MeasuredRun]:
+    """Return the rows of a table of published results that have a file of requests, selected by id or group.
+
+    Raises `TraceError` naming the part that matches nothing.
+    """
+    rows = [row for row in read_rows(table) if requests_file(row, table)]
+    for part in only:
+        if not any(part in row["row_id"] or part in row["group"] for row in rows):
+            known = [row["group"] for row in rows]
+            raise TraceError(f"{table}: no row with requests is called {part!r}{nearest(part, known)}")
+    wanted = [row for row in rows if any(part in row["row_id"] or part in row["group"] for part in only)]
+    return [run_of(row, path) for row in wanted if (path := requests_file(row, table)) is not None]
 
 
 def run_of(row: Row, path: Path) -> MeasuredRun:
