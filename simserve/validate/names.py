@@ -11,6 +11,8 @@ from simserve.model import preset_names
 _MODEL_SUFFIXES = re.compile(
     r"-(hf|instruct|chat|it|base|fp8|fp8-dynamic|nvfp4|awq|\d{4}|17b-128e|17b-16e|17b-16e-instruct|2507)$"
 )
+_SAME_ARCHITECTURE = {"deepseek-r1": "deepseek-v3"}
+"""Models that differ from a preset in their weights only."""
 _GPUS = (
     (r"h100.*(sxm|80)", "h100_sxm"),
     (r"h200", "h200_sxm"),
@@ -35,6 +37,7 @@ def model_preset(published: str) -> str:
         name = shorter
     if name not in known:  # a name without its size
         name = next((one for one in known if re.sub(r"-\d+b$", "", one) == name), name)
+    name = next((ours for theirs, ours in _SAME_ARCHITECTURE.items() if name.startswith(theirs)), name)
     if name not in known:
         raise ScenarioError(f"no preset for the model {published!r}{nearest(plain, known)}")
     return name
