@@ -19,12 +19,12 @@ SAMPLED_ROWS = 64
 
 
 def relative_error(output: Any, reference: Any) -> float:
-    """Return |output - reference| / |reference|; infinity if the output has NaN or another shape."""
+    """Return |output - reference| / |reference|; infinity if either has NaN, or their shapes differ."""
     torch = need_torch()
     if output.shape != reference.shape:
         return math.inf
     wide = output.to(torch.float64)
-    if not bool(torch.isfinite(wide).all()):
+    if not bool(torch.isfinite(wide).all() and torch.isfinite(reference).all()):
         return math.inf
     norm = float(torch.linalg.vector_norm(reference))
     return float(torch.linalg.vector_norm(wide - reference)) / max(norm, 1e-30)

@@ -16,7 +16,7 @@ from simserve.profiler.device import Device
 from simserve.profiler.need import need_torch, version_of
 from simserve.profiler.reference import TOLERANCE, relative_error
 from simserve.profiler.shapes import Shapes
-from simserve.profiler.tensors import copies, normal, whole, width_of
+from simserve.profiler.tensors import copies, normal, width_of
 
 PER_SEQUENCE = ("argmax",)
 """Kinds that run once per sequence, not per token."""
@@ -125,10 +125,17 @@ def _embedding(device: Device, dtype: str, width: int, _: int, tokens: int, sets
 def _argmax(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int) -> Made:
     torch = need_torch()
     logits = copies(normal(device, tokens, width, dtype=dtype), sets)
-    return (
-        lambda i: torch.argmax(logits[i].float(), -1),
-        lambda: whole(device, [row.tolist().index(max(row.tolist())) for row in logits[0].float()]).double(),
-    )
+
+    def call(i: int) -> Any:
+        return torch.argmax(logits[i].float(), -1)
+
+    def expected() -> Any:
+        """Where several logits are the largest, any of them will do."""
+        wide, chosen = logits[0].double(), call(0)
+        right = wide.gather(1, chosen.unsqueeze(1)).squeeze(1) == wide.amax(-1)
+        return torch.where(right, chosen.double(), float("nan"))
+
+    return call, expected
 
 
 def _topk(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int) -> Made:
