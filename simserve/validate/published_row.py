@@ -15,6 +15,7 @@ from simserve.policy.presets import ENGINES
 from simserve.scenario import Scenario
 from simserve.validate.names import dtype, gpu_name, model_preset
 from simserve.validate.published_flags import TRTLLM_POLICY, options_of, version_of
+from simserve.validate.published_split import split_of, split_pools
 
 Row = Mapping[str, str]
 
@@ -43,8 +44,9 @@ def setup_of(row: Row, overhead: str | None = None, profiles: Sequence[str] = ()
     """Return the row's scenario; raises `NotSimulatable` with the reason."""
     if row.get("simulatable") != "yes":
         raise NotSimulatable(f"marked not simulatable: {row.get('missing') or 'no reason given'}")
-    if row.get("mode") != "agg":
-        raise NotSimulatable(f"mode {row.get('mode')!r}: only whole engines (agg) are run")
+    split = split_of(row)
+    if row.get("mode") != "agg" and split is None:
+        raise NotSimulatable(f"mode {row.get('mode')!r}: only whole engines (agg) and plain splits are run")
     if row.get("spec_decode") not in ("", "none", None):
         raise NotSimulatable(f"speculative decoding ({row['spec_decode']})")
     assumed: list[str] = []
@@ -54,7 +56,7 @@ def setup_of(row: Row, overhead: str | None = None, profiles: Sequence[str] = ()
             "name": row["row_id"],
             "model": model_preset(row["model"]),
             "engine": {"preset": _engine(row, assumed), **options_of(row, assumed), **cost},
-            "pools": [_pool(row, assumed)],
+            **(split_pools(split, _pool(row, assumed), row) if split else {"pools": [_pool(row, assumed)]}),
             "workload": _workload(row, assumed),
             "profiles": list(profiles),
         }
