@@ -14,6 +14,7 @@ from simserve.metrics.tables import request_table
 from simserve.scenario import build, build_all, load_scenario
 from simserve.scenario.balance import Balance
 from simserve.scenario.ratio import splits_of
+from simserve.scenario.router import router_of
 from simserve.scenario.split import build_split
 
 PD = "scenarios/pd_split.yaml"
@@ -109,6 +110,15 @@ def test_transfer_times_are_those_that_mooncake_measured() -> None:
         size_bytes = float(amount) * {"MB": 1e6, "GB": 1e9}[unit]
         ours = split.handshake_ns / 1e6 + 1e3 * size_bytes / split.link_bytes_per_s["prefill"]
         assert ours == pytest.approx(float(ms), rel=0.1)
+
+
+def test_dynamo_does_not_credit_caches_on_the_decode_side() -> None:
+    it = load_scenario(PD, ["router=dynamo_kv"])
+    assert router_of(it, "prefill").options == {}
+    assert router_of(it, "decode").options == {"overlap_score_credit": 0.0, "prefill_load_scale": 0.0}
+    own = load_scenario(PD, ["router=dynamo_kv", "decode_router=least_kv"])
+    assert router_of(own, "decode").kind == "least_kv"
+    assert router_of(load_scenario(PD, ["router=cache_aware"]), "decode").kind == "cache_aware"
 
 
 REFUSED = [
