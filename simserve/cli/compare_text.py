@@ -45,7 +45,12 @@ def _measures(table: dict[str, Any]) -> Table:
     between = " (" if len(names) == 2 else "\n("
     for row in table["measures"]:
         cells = comparison_cells(table, row)["cells"]
-        texts = (cell["text"] + (f"{between}{cell['note']})" if cell["note"] else "") for cell in cells)
+        texts = (
+            cell["text"]
+            + (f"\n{cell['interval']}" if cell["interval"] else "")
+            + (f"{between}{cell['note']})" if cell["note"] else "")
+            for cell in cells
+        )
         shown.add_row(row["label"], *texts)
     return shown
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from simserve.errors import ScenarioError
 
 if TYPE_CHECKING:
     from simserve.cli.progress import ProgressLine
+    from simserve.core import Result
     from simserve.metrics import Summary
     from simserve.scenario import Deployment, Scenario
 
@@ -100,8 +102,11 @@ def _simulate_all(
     from simserve.metrics.folder import VARIANTS, staged
     from simserve.metrics.store import write_run
     from simserve.report import write_report
+    from simserve.scenario.replicate import seeds_of
 
     base, *variants = deployments
+    scenario = deployments[base].loaded.scenario
+    seeds = seeds_of(scenario.seed, scenario.replications)
     summaries = {}
     with staged(folder, force) as staging:
         for name, deployment in deployments.items():
@@ -111,7 +116,7 @@ def _simulate_all(
                 progress.begin(name if variants else "")
             log = StepLog(Window(*window)) if window else None
             result = deployment.simulate(progress, log)
-            summaries[name] = deployment.summarize(result)
+            summaries[name] = _replicated(deployment, result, seeds, progress, name if variants else "")
             others = {one: deployments[one] for one in variants} if name == base else None
             scenario_yaml, manifest = deployment.resolved_yaml(others), deployment.manifest(command)
             steps = log.result() if log else None
@@ -120,6 +125,27 @@ def _simulate_all(
             write_comparison(staging, base, variants)
         write_report(staging)
     return folder / "report.html", summaries
+
+
+def _replicated(
+    deployment: Deployment, result: Result, seeds: list[int], progress: ProgressLine | None, name: str
+) -> Summary:
+    """Return the summary of a run, with what the other seeds add; of their runs nothing else is kept."""
+    from simserve.metrics.replications import replication, together
+    from simserve.scenario.build import Parts
+    from simserve.scenario.replicate import reseeded
+
+    summary, parts = deployment.summarize(result), Parts()
+    if len(seeds) == 1:
+        return summary
+    runs = [replication(seeds[0], result, summary.to_dict())]
+    for seed in seeds[1:]:
+        if progress:
+            progress.begin(f"{name} seed {seed}".strip())
+        other = reseeded(deployment, seed, parts)
+        found = other.simulate(progress)
+        runs.append(replication(seed, found, other.summarize(found).to_dict()))
+    return replace(summary, replications=together(runs))
 
 
 def slug(name: str) -> str:
@@ -159,6 +185,7 @@ def _print_results(
     from rich.console import Console
 
     from simserve.cli.comparison_table import comparison_table
+    from simserve.cli.replications_text import replication_lines
     from simserve.cli.summary_table import summary_table
     from simserve.metrics.store import canonical_json
 
@@ -173,6 +200,8 @@ def _print_results(
     console = Console(highlight=False)
     if len(summaries) > 1:
         console.print(comparison_table(scenario.name, summaries))
+        for line in replication_lines(summaries[scenario.base_name].replications):
+            console.print(line)
     else:
         console.print(summary_table(scenario, summaries[scenario.base_name]))
     if scenario.published:

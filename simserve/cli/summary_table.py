@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from simserve.cli.replications_text import half_width, replication_lines, spread_of
 from simserve.metrics import Summary
 from simserve.metrics.distribution import Distribution
+from simserve.metrics.replications import Estimate
 from simserve.scenario import Scenario
 
 LATENCIES = {
@@ -17,6 +21,7 @@ LATENCIES = {
     "E2E": "e2e_ms",
     "queueing": "queueing_ms",
 }
+_SHOWN = ("mean", "p50", "p90", "p99", "max")
 _VERDICTS = {"stable": "stable", "unstable": "UNSTABLE", "not judged": "stability not judged"}
 
 
@@ -24,15 +29,21 @@ def summary_table(scenario: Scenario, summary: Summary) -> Group:
     """Return the latencies of the whole run as a table, and the rates as lines below it."""
     table = Table(title=scenario.name, title_justify="left", title_style="bold", width=80)
     table.add_column("ms, whole run")
-    for name in ("mean", "p50", "p90", "p99", "max"):
+    for name in _SHOWN:
         table.add_column(name, justify="right")
+    spread = spread_of(summary.replications)
     for label, field in LATENCIES.items():
-        table.add_row(label, *_cells(getattr(summary.whole, field)))
+        table.add_row(label, *_cells(getattr(summary.whole, field), field, spread))
+        if any(f"whole.{field}.{name}" in spread for name in _SHOWN):
+            table.add_row("", *(half_width(spread.get(f"whole.{field}.{name}")) for name in _SHOWN))
     return Group(table, *(Text(line) for line in _lines(summary)))
 
 
-def _cells(found: Distribution) -> list[str]:
-    return [_number(value) for value in (found.mean, found.p50, found.p90, found.p99, found.max)]
+def _cells(found: Distribution, field: str, spread: Mapping[str, Estimate]) -> list[str]:
+    keys = {name: f"whole.{field}.{name}" for name in _SHOWN}
+    return [
+        _number(spread[key].mean if key in spread else getattr(found, name)) for name, key in keys.items()
+    ]
 
 
 def _number(value: float | None, digits: int = 1) -> str:
@@ -43,9 +54,30 @@ def _abandoned(requests: int) -> str:
     return f"{requests:,} abandoned by their clients, " if requests else ""
 
 
+def _rates_over_seeds(spread: Mapping[str, Estimate]) -> list[str]:
+    """Return the rates as means with half-widths, where seeds move them."""
+    parts = [
+        f"{one.mean:,.{digits}f} {half_width(one, digits)} {words}"
+        for key, words, digits in _RATES
+        if (one := spread.get(key))
+    ]
+    return [", ".join(parts[:2]), *parts[2:]] if parts else []
+
+
+_RATES = (
+    ("whole.requests_per_s", "requests/s", 2),
+    ("whole.output_tokens_per_s", "output tokens/s", 0),
+    ("whole.slo.goodput_requests_per_s", "good requests/s", 2),
+)
+
+
 def _lines(summary: Summary) -> list[str]:
     counts, whole = summary.counts, summary.whole
+    spread = spread_of(summary.replications)
     lines = [
+        *replication_lines(summary.replications),
+        *_rates_over_seeds(spread),
+        f"{'Seed ' + str(summary.replications.seeds[0]) + ': ' if spread and summary.replications else ''}"
         f"{counts.completed:,} of {counts.requests:,} requests completed, {counts.refused:,} refused, "
         f"{_abandoned(counts.abandoned)}{counts.unfinished:,} unfinished, {whole.preemptions:,} preemptions",
         f"{_number(whole.requests_per_s, 2)} requests/s, {_number(whole.output_tokens_per_s, 0)} output "

@@ -16,6 +16,9 @@ def warnings_of(summary: Summary, slo: SloSpec | None) -> list[str]:
         lines.append(f"clients gave up on {counts.abandoned:,} of {counts.requests:,} requests")
     if summary.stability.verdict == "unstable":
         lines.append(f"unstable, the queue grew until the end: {summary.stability.reason}")
+    block = summary.replications
+    if block is not None and block.random and block.unstable and summary.stability.verdict != "unstable":
+        lines.append(f"unstable in {block.unstable} of {block.n} runs with other seeds")
     return lines + (_missed(summary, slo) if slo else [])
 
 

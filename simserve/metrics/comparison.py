@@ -17,6 +17,7 @@ from simserve.metrics.folder import COMPARISON, VARIANTS
 from simserve.metrics.measures import MEASURES, Measure, figures_of, value_at
 from simserve.metrics.paired import paired
 from simserve.metrics.published import published_rows
+from simserve.metrics.replications import paired_difference, pairs
 from simserve.metrics.store import StoredRun, canonical_json, read_results
 
 SCHEMA = 1
@@ -53,7 +54,9 @@ def compare(runs: dict[str, StoredRun], measures: Sequence[Measure] = MEASURES) 
     """Return the comparison of stored runs; the first is the base."""
     base, *variants = runs
     figures = {name: figures_of(run.summary, run.manifest) for name, run in runs.items()}
-    rows = [{**measure._asdict(), **_row(figures, base, measure.key)} for measure in measures]
+    replicated = bool(variants) and all(pairs(runs[base].summary, runs[name].summary) for name in variants)
+    row = _replicated_row if replicated else _row
+    rows = [{**measure._asdict(), **row(figures, base, measure.key)} for measure in measures]
     return {
         "schema": SCHEMA,
         "base": base,
@@ -65,6 +68,7 @@ def compare(runs: dict[str, StoredRun], measures: Sequence[Measure] = MEASURES) 
         "paired": {name: _paired(runs[base], runs[name]) for name in variants},
         "published": published_rows(runs),
         "verdicts": {name: _verdict(run.summary) for name, run in runs.items()},
+        **(_replications(runs[base].summary["replications"]) if replicated else {}),
     }
 
 
@@ -107,15 +111,44 @@ def _difference(base: float | None, value: float | None) -> dict[str, float | No
     return {"absolute": value - base, "relative": (value - base) / base if base else None}
 
 
+def _replications(block: dict[str, Any]) -> dict[str, Any]:
+    return {"replications": {name: block[name] for name in ("n", "seeds", "confidence")}}
+
+
+def _replicated_row(figures: dict[str, dict[str, Any]], base: str, key: str) -> dict[str, Any]:
+    """Return a row of means over the seeds, with intervals; what no seed changes is as in a single run."""
+    plain = _row(figures, base, key)
+    found = {name: one["replications"]["measures"].get(key) for name, one in figures.items()}
+    if None in found.values():
+        return plain | {"intervals": dict.fromkeys(figures)}
+    means = {name: one["mean"] for name, one in found.items()}
+    differences = {}
+    for name in plain["differences"]:
+        change = paired_difference(figures[base], figures[name], key)
+        assert change is not None  # both have the measure
+        relative = change.mean / means[base] if means[base] else None
+        differences[name] = {"absolute": change.mean, "relative": relative}
+        differences[name] |= {"low": change.low, "high": change.high}
+    return {
+        "values": means,
+        "differences": differences,
+        "intervals": {name: _ends(one) for name, one in found.items()},
+    }
+
+
+def _ends(one: dict[str, Any]) -> list[float] | None:
+    return None if one["low"] is None else [one["low"], one["high"]]
+
+
 def _paired(base: StoredRun, variant: StoredRun) -> dict[str, Any] | None:
     """Return the differences request by request; None where the requests are not the same."""
     return paired(base.requests, variant.requests) if same_requests(base, variant) else None
 
 
 def _verdict(summary: dict[str, Any]) -> dict[str, Any]:
-    counts = summary["counts"]
+    counts, unstable = summary["counts"], (summary.get("replications") or {}).get("unstable", 0)
     return {
         "requests": counts["requests"],
         "completed": counts["completed"],
-        "stability": summary["stability"]["verdict"],
+        "stability": "unstable" if unstable else summary["stability"]["verdict"],
     }

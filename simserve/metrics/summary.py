@@ -10,8 +10,9 @@ import numpy as np
 from simserve.core import Result, Status
 from simserve.metrics.columns import Bool, Columns, derive
 from simserve.metrics.definitions import DEFINITIONS
-from simserve.metrics.limits import Limit, limits
 from simserve.metrics.groups import GROUP_DEFINITIONS, GroupUse, group_uses
+from simserve.metrics.limits import Limit, limits
+from simserve.metrics.replications import Replications
 from simserve.metrics.slo import Slo
 from simserve.metrics.stability import Stability, judge
 from simserve.metrics.stages import STAGE_DEFINITIONS, SplitSummary, split_summary, split_warnings
@@ -78,6 +79,8 @@ class Summary:
     """Stages and transfers of a prefill/decode split."""
     groups: list[GroupUse] = field(default_factory=list)
     """Groups of attention ranks that step together; empty without them."""
+    replications: Replications | None = None
+    """What other seeds add; None for a single run."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and numbers, as in summary.json; nothing of a split that is not there."""
@@ -86,6 +89,8 @@ class Summary:
             del plain["split"]
         if not self.groups:
             del plain["groups"]
+        if self.replications is None:
+            del plain["replications"]
         return plain
 
 
@@ -116,7 +121,8 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
         price_per_hour=price,
         cost_per_million_output_tokens=_cost(price, whole, counts),
         warnings=[*result.warnings, *tier_warnings(tiers), *split_warnings(split)],
-        definitions=dict(DEFINITIONS) | (STAGE_DEFINITIONS if result.split is not None else {})
+        definitions=dict(DEFINITIONS)
+        | (STAGE_DEFINITIONS if result.split is not None else {})
         | (GROUP_DEFINITIONS if result.groups else {}),
         kv_tiers=tiers,
         split=split,

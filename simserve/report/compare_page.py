@@ -12,11 +12,12 @@ from simserve.report.compare_words import (
     comparison_headline,
     difference_words,
     in_unit_words,
+    is_shown,
     measured_headline,
     signed,
 )
 from simserve.report.facts import complete
-from simserve.report.format import percent
+from simserve.report.format import NBSP, percent
 from simserve.report.kv_words import kv_sentences
 from simserve.report.page import Figure, render
 from simserve.report.published_words import published_words
@@ -106,6 +107,7 @@ def comparison_cells(table: dict[str, Any], row: Row) -> Row:
             "name": name,
             "value": value,
             "text": in_unit_words(value, row["unit"]),
+            "interval": _interval(row, name),
             "note": "",
             "judged": "",
         }
@@ -116,11 +118,27 @@ def comparison_cells(table: dict[str, Any], row: Row) -> Row:
     return {"key": row["key"], "label": row["label"], "cells": cells}
 
 
+def _interval(row: Row, name: str) -> str:
+    """Return the confidence interval of a mean over several seeds; nothing for a single run."""
+    ends = row.get("intervals", {}).get(name)
+    if not ends:
+        return ""
+    low, high = (in_unit_words(end, row["unit"]) for end in ends)
+    unit = high.partition(NBSP)[1:]  # said once
+    return f"{low.removesuffix(''.join(unit))} to {high}"
+
+
 def _note(row: Row, name: str) -> str:
-    """Return the difference, absolute and relative."""
+    """Return the difference, absolute and relative, or that several seeds do not show one."""
     found = row["differences"][name]
     if found is None:
         return ""
+    words = _difference(row, name)
+    return words if is_shown(found) else f"{words}, not shown"
+
+
+def _difference(row: Row, name: str) -> str:
+    found = row["differences"][name]
     if found["absolute"] == 0:
         return "same"
     relative = difference_words(row, name)
@@ -136,7 +154,7 @@ def _note(row: Row, name: str) -> str:
 def _judged(row: Row, name: str) -> str:
     """Return 'better', 'worse', or nothing."""
     found = row["differences"][name]
-    if found is None or not row["better"]:
+    if found is None or not row["better"] or not is_shown(found):
         return ""
     share = found["absolute"] if row["unit"] == "share" else found["relative"]
     if share is None:

@@ -112,6 +112,12 @@ def difference_words(row: Row, variant: str) -> str:
     return relative_words(found["relative"])
 
 
+def is_shown(found: dict[str, Any]) -> bool:
+    """Return False if the interval of a difference over several seeds holds 0."""
+    low, high = found.get("low"), found.get("high")
+    return low is None or high is None or not low <= 0 <= high
+
+
 def relative_words(share: float | None) -> str:
     """Return a relative difference as a signed percentage, from a doubling on as a factor."""
     if share is None:
@@ -201,9 +207,10 @@ def _winner(table: dict[str, Any], effect: _Effect, row: Row) -> str | None:
     pick = min if effect.best == "lowest" else max
     best = pick(steady, key=lambda name: steady[name])
     base = steady.get(table["base"])
-    return (
-        table["base"] if base is not None and _spread((base, steady[best]), row["unit"]) < NOTABLE else best
-    )
+    if base is None or best == table["base"]:
+        return best
+    notable = _spread((base, steady[best]), row["unit"]) >= NOTABLE
+    return best if notable and is_shown(row["differences"][best]) else table["base"]
 
 
 def _win(table: dict[str, Any], effect: _Effect, row: Row, winner: str) -> Markup:
@@ -301,7 +308,7 @@ def _name(change: dict[str, Any]) -> str:
 
 def _has(row: Row, variant: str) -> bool:
     found = row["differences"][variant]
-    return found is not None and found["relative"] is not None
+    return found is not None and found["relative"] is not None and is_shown(found)
 
 
 def _size(share: float) -> float:

@@ -12,7 +12,17 @@ from typing import Any
 from simserve.errors import ScenarioError
 from simserve.scenario.document import SHORT_FORMS, Document, KeyPath
 
-OF_THE_COMPARISON = ("compare", "base_name", "published", "ratio", "sweep", "capacity", "size", "search")
+OF_THE_COMPARISON = (
+    "compare",
+    "base_name",
+    "published",
+    "ratio",
+    "replications",
+    "sweep",
+    "capacity",
+    "size",
+    "search",
+)
 """Keys that are about all runs together."""
 FIXED = ("name", "seed", *OF_THE_COMPARISON)
 """Keys that a variant may not change: a comparison has one title and one seed."""

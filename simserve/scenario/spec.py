@@ -268,6 +268,11 @@ class Scenario(_Part):
     )
     slo: SloSpec | None = Field(None, description="Latency targets that a good request meets.")
     seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed of everything random.")
+    replications: Annotated[int, Field(ge=1, le=1000)] = Field(
+        1,
+        description="Runs with the seeds seed, seed + 1 ..., for confidence intervals beside the numbers of "
+        "`simserve run`; every variant gets the same seeds. Studies have replications of their own.",
+    )
     profiles: tuple[str, ...] = Field((), strict=False, description="Extra folders of kernel profiles.")
     analytic: Literal["allow", "refuse"] = Field(
         "allow",
@@ -306,6 +311,8 @@ class Scenario(_Part):
         plain = self.model_dump(
             mode="json", exclude_none=True, exclude={"compare", "base_name", "published", *STUDIES}
         )
+        if self.replications == 1:
+            del plain["replications"]
         if self.slo is not None and not self.slo.percentiles:
             del plain["slo"]["percentiles"]
         plain["engine"] = self.engine.as_mapping()

@@ -10,6 +10,7 @@ import numpy as np
 from simserve.core import Trace
 from simserve.errors import ScenarioError
 from simserve.scenario.load import LoadedScenario
+from simserve.scenario.spec import WorkloadSpec
 from simserve.workload import load_trace
 from simserve.workload.catalogue import CATALOGUE
 from simserve.workload.generate import synthesize
@@ -28,6 +29,12 @@ def build_trace(loaded: LoadedScenario) -> Trace:
     if not len(trace):
         raise ScenarioError(f"{loaded.document.where(('workload',))}: no request is left to simulate")
     return trace
+
+
+def depends_on_seed(workload: WorkloadSpec) -> bool:
+    """Return True if another seed gives another trace."""
+    thinned = workload.scale_by == "thin" and workload.rate_scale != 1
+    return workload.synthetic is not None or workload.quantised == "spread" or thinned
 
 
 def _source(loaded: LoadedScenario) -> Trace:

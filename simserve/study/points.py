@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from simserve.metrics.statistics import mean_interval
 from simserve.study.row import Row, columns
-from simserve.study.statistics import mean_interval
 from simserve.study.targets import Target, judge
 
 

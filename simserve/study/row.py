@@ -6,8 +6,8 @@ from typing import Any
 
 from simserve.metrics import Summary
 from simserve.metrics.measures import figures_of
+from simserve.metrics.statistics import Batch
 from simserve.scenario.build import Deployment
-from simserve.study.statistics import Batch
 from simserve.study.targets import batches_of, targets_of
 
 Row = dict[str, Any]

@@ -15,9 +15,9 @@ import numpy as np
 from simserve.core import Result
 from simserve.metrics.columns import Columns, derive
 from simserve.metrics.distribution import share_within
+from simserve.metrics.statistics import Batch, Interval, share_interval
 from simserve.metrics.window import Span, steady_span, whole_span
 from simserve.scenario.spec import SloSpec
-from simserve.study.statistics import Batch, Interval, share_interval
 
 MARGIN = 0.1
 """Share of the arrivals at either end that do not count as steady, as in the engine."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from simserve.study.statistics import (
+from simserve.metrics.statistics import (
     Batch,
     beta_cdf,
     beta_quantile,
