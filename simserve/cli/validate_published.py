@@ -56,12 +56,24 @@ def published(
     console.print(_table(outcomes))
     for reason, count in _reasons(outcomes).items():
         console.print(f"{count} rows not run: {reason}")
+    console.print(_curves(compared.as_json(outcomes)["median_ape_by_group"]))
     for name, error in compared.medians(outcomes).items():
         console.print(f"median of absolute errors, {name}: {error:.1f} %")
 
 
 def _named(row: Row, parts: list[str]) -> bool:
     return any(part in row["row_id"] or part in row.get("group", "") for part in parts)
+
+
+def _curves(medians: dict[str, dict[str, float]]) -> Table:
+    """Return the median absolute error of each curve (one deployment)."""
+    from rich.table import Table
+
+    table = Table("curve: median of absolute errors, %", "figures")
+    for group, errors in medians.items():
+        if errors:
+            table.add_row(group, ", ".join(f"{name} {error:.1f}" for name, error in errors.items()))
+    return table
 
 
 def _table(outcomes: list[RowOutcome]) -> Table:
