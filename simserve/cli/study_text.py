@@ -11,6 +11,7 @@ from simserve.report.format import number, percent
 from simserve.report.study_words import size_headline
 
 MOST_ROWS = 30
+PLAIN_WIDTH = 140
 
 
 def print_sweep(study: dict[str, Any]) -> None:
@@ -31,7 +32,7 @@ def print_sweep(study: dict[str, Any]) -> None:
             number(means["cost_per_million_output_tokens"]),
             slo_words(point),
         )
-    console = Console(highlight=False)
+    console = _console()
     console.print(table)
     if len(done) > MOST_ROWS:
         console.print(f"... and {len(done) - MOST_ROWS:,} more points, all in the report")
@@ -41,6 +42,12 @@ def print_sweep(study: dict[str, Any]) -> None:
         for reason in reasons[:5]:
             n = sum(point["reason"] == reason for point in points)
             console.print(f"{status}: {n:,} x {reason}", soft_wrap=True)
+
+
+def _console() -> Console:
+    """Return the terminal; where there is none, lines wide enough for a table."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
 
 
 def slo_words(point: dict[str, Any]) -> str:
@@ -53,14 +60,14 @@ def slo_words(point: dict[str, Any]) -> str:
 
 def print_size(study: dict[str, Any]) -> None:
     """Print the answer, what meets the SLO, and the best that misses."""
-    console = Console(highlight=False)
+    console = _console()
     console.print(size_headline(study), style="bold", soft_wrap=True)
     for title, entries in (("meets the SLO", study["feasible"]), ("misses", study["missed"])):
         for one in entries[:MOST_ROWS]:
             why = one["shortfall"] or f"limited by {one['limited_by']}; breaks first: {one['breaks_first']}"
             console.print(
                 f"{title}: {number(one['price_per_hour'])}/h, {one['units']} x {one['words']} "
-                f"({one['gpus']} GPUs): {why}",
+                f"({one['gpus']} GPU{'s' if one['gpus'] != 1 else ''}): {why}",
                 soft_wrap=True,
             )
     for one in study["impossible"][:MOST_ROWS]:

@@ -15,6 +15,8 @@ def settings_words(settings: dict[str, Any]) -> str:
 def sweep_headline(study: dict[str, Any], done: list[dict[str, Any]]) -> str:
     """Return the sentence at the top of a sweep's page."""
     left = len(study["points"]) - len(done)
+    if study["kind"] == "search":
+        return _search_headline(study, left)
     head = f"{len(done):,} points" + (f" ({left:,} more left out)" if left else "")
     if study["targets"]:
         met = [point for point in done if point["slo"] == "met"]
@@ -26,6 +28,14 @@ def sweep_headline(study: dict[str, Any], done: list[dict[str, Any]]) -> str:
     key, words = _aim(done)
     best = min(done, key=lambda p: p["means"][key] if key.startswith("cost") else -p["means"][key])
     return f"{head}; {words} {number(best['means'][key])} with {_at(best)}"
+
+
+def _search_headline(study: dict[str, Any], left: int) -> str:
+    tried = f"{len(study['points']):,} points tried" + (f", {left:,} of which cannot be run" if left else "")
+    if not study["front"]:
+        return f"{tried}; none is shown to meet the SLO"
+    meets = " of those that are shown to meet the SLO" if study["targets"] else ""
+    return f"{tried}; {len(study['front']):,} are beaten by no other{meets}"
 
 
 def _at(point: dict[str, Any]) -> str:
