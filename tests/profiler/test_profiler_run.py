@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -18,6 +19,7 @@ from simserve.model import Parallelism, load_model
 from simserve.profiler import need
 from simserve.profiler.checking.check import check_profile
 from simserve.profiler.device import open_device
+from simserve.profiler.job import Job
 
 SCENARIO = """\
 name: tiny on this CPU
@@ -41,14 +43,16 @@ def run(*args: str | Path):
 
 @pytest.fixture(scope="module")
 def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A profile of this CPU for the model tiny."""
+    """A profile of this CPU for the model tiny: the corners of every grid, each timed briefly."""
     out = tmp_path_factory.mktemp("profiles")
-    ops = "gemm,attn_decode,attn_prefill,elementwise"
-    result = run(
-        "run", "--gpu-name", "cpu", "--models", "tiny", "--ops", ops, "--budget", "15s", "--threads", "1",
-        "--out", out,
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
+    job = Job.make(
+        "cpu", ["tiny"], ["gemm", "attn_decode", "attn_prefill", "elementwise"], [1], "", [], "cpu", 1
+    )
+    corners = replace(job, cases=[case for case in job.cases if case.level == 0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("simserve.profiler.run.MOST_CASE_S", 0.1)
+        outcome = corners.run(out, 600)
+    assert (outcome.timed, outcome.not_timed, outcome.left) == (len(corners.cases), 0, 0)
     return out
 
 
@@ -110,6 +114,18 @@ def test_check_writes_a_page(profiles: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "measured kernel times" in page.read_text()
     assert run("check", profiles, "--models", "tiny", "--html", page).exit_code == 2
+
+
+def test_the_command_stops_within_its_budget_and_goes_on(tmp_path: Path) -> None:
+    options = ["run", "--gpu-name", "cpu", "--models", "tiny", "--ops", "host_copy,launch", "--out", tmp_path]
+    first = run(*options, "--budget", "0.1s")
+    assert first.exit_code == 0, first.output
+    assert "0 timed, 0 not timed, 0 from earlier runs, 11 left of 11" in first.output
+    assert "go on with --resume" in first.output
+    second = run(*options, "--budget", "10m", "--resume")
+    assert "11 timed, 0 not timed, 0 from earlier runs, 0 left of 11" in second.output
+    third = run(*options, "--resume")
+    assert "0 timed, 0 not timed, 11 from earlier runs, 0 left of 11" in third.output
 
 
 def test_measured_folders_are_not_overwritten(profiles: Path) -> None:
