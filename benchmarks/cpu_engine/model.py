@@ -1,4 +1,5 @@
-"""Random-weight models from simserve's own model specs: Llama-like (GQA, dense) and DeepSeek-like (MLA, MoE)."""
+"""Random-weight models from simserve's own model specs: Llama-like (GQA, dense) and DeepSeek-like (MLA,
+MoE)."""
 
 from __future__ import annotations
 

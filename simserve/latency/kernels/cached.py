@@ -2,8 +2,8 @@
 
 Not the time is interpolated but measured / ruled, whose logarithm is linear between measured points in log2
 of (prompts, new tokens, cached tokens) and constant outside. So the rule decides between the points and
-beyond them, and a measured point returns its measured time. Public tables have no such rows; `simserve profile run`
-makes them.
+beyond them, and a measured point returns its measured time. Public tables have no such rows; `simserve
+profile run` makes them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Kernels that only move memory: norms, activations, rotary embedding, embedding look-up, sampling.
 
-No shipped table measures them, so they are memory-bound at a named efficiency, and never shorter than a launch.
-Where `simserve profile run` has measured their kind, the table `elementwise` is taken, by bytes per row.
+No shipped table measures them, so they are memory-bound at a named efficiency, and never shorter than a
+launch. Where `simserve profile run` has measured their kind, the table `elementwise` is taken, by bytes per
+row.
 """
 
 from __future__ import annotations

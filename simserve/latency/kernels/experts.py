@@ -3,9 +3,9 @@ DeepEP).
 
 The measured load "balanced" deals tokens out evenly: 16 tokens with 8 picks touch 128 experts.
 Independent uniform picks touch fewer, E (1 - (1 - k/E)^tokens), and a small batch is bound by the weights
-that it touches; so where no such batch was measured, "uniform" keeps the measured efficiency and swaps the number of experts in the
-roofline. A shape, TP or EP degree that was not measured takes the efficiency of the nearest one at equal
-tokens per expert.
+that it touches; so where no such batch was measured, "uniform" keeps the measured efficiency and swaps the
+number of experts in the roofline. A shape, TP or EP degree that was not measured takes the efficiency of
+the nearest one at equal tokens per expert.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ class KernelTraits:
 
 
 PLAIN = KernelTraits(True, 1, 1, 32e6)
-"""A CPU: work in proportion to (query, key) pairs, no tiles of note; chunks and decodes in calls of their own."""
+"""A CPU: work in proportion to (query, key) pairs, no tiles of note; chunks and decodes in calls of their
+own."""
 
 
 def kernel_traits(gpu: str, sm_arch: int) -> KernelTraits:
