@@ -5,6 +5,9 @@ from __future__ import annotations
 from simserve.metrics import Summary
 from simserve.scenario import SloSpec
 
+KEPT = ("p50", "p90", "p95", "p99")
+"""Percentiles that a run's summary holds."""
+
 
 def warnings_of(summary: Summary, slo: SloSpec | None) -> list[str]:
     """Return a line per reason; `slo` is given only if missing it is to count."""
@@ -23,6 +26,25 @@ def warnings_of(summary: Summary, slo: SloSpec | None) -> list[str]:
 
 
 def _missed(summary: Summary, slo: SloSpec) -> list[str]:
+    return [*_missed_percentiles(summary, slo), *_missed_shares(summary, slo)]
+
+
+def _missed_percentiles(summary: Summary, slo: SloSpec) -> list[str]:
+    """Return a line per percentile target of the whole run that is missed, or that a run does not keep."""
+    lines = []
+    for key, limits in slo.percentiles.items():
+        for name, limit in limits.items():
+            if name not in KEPT:
+                lines.append(f"SLO not judged: a run keeps {', '.join(KEPT)} of {key}, not {name}")
+                continue
+            value = getattr(getattr(summary.whole, key), name)
+            if value is None or value > limit:
+                shown = "unknown" if value is None else f"{value:,.4g} ms"
+                lines.append(f"SLO missed: {name} of {key} is {shown}, {limit:g} ms asked for")
+    return lines
+
+
+def _missed_shares(summary: Summary, slo: SloSpec) -> list[str]:
     found = summary.whole.slo
     if found is None:
         return []

@@ -259,3 +259,16 @@ def test_a_run_of_the_scenario_ignores_its_studies(study_file: Callable, simserv
     assert "sweep" not in Path("with/scenario.resolved.yaml").read_text()
     assert simserve("run", study_file(), "--out", "without").exit_code == 0
     assert Path("with/summary.json").read_bytes() == Path("without/summary.json").read_bytes()
+
+
+def test_a_run_that_must_keep_its_slo_keeps_its_percentiles_too(
+    study_file: Callable, simserve: Callable
+) -> None:
+    path = study_file(
+        "", ("attainment: 0.9}", "attainment: 0.9, percentiles: {ttft_ms: {p50: 0.5, p99: 400}}}")
+    )
+    done = simserve("run", path, "--out", "out", "--fail-on-slo")
+    assert done.exit_code == 3
+    assert "SLO missed: p50 of ttft_ms is" in done.stderr
+    assert "0.5 ms asked for" in done.stderr
+    assert "p99" not in done.stderr
