@@ -61,6 +61,8 @@ class LockstepLatency:
     """Step times of one group of `ranks`; equal groups share it. Built by `compile_lockstep_latency`."""
 
     stages = 1
+    queries = 1
+    """Tokens that a decoding sequence computes in a step."""
 
     def __init__(
         self,
@@ -116,20 +118,24 @@ class LockstepLatency:
         contexts in each step (new token included). `maximum` knows the busiest expert rank; None: all even.
         """
         most, total = int(sequences.max()), int(sequences.sum())
-        halved = self._halved(len(sequences), int(sequences.min()), self.overlap.min_decode_tokens)
+        queries = self.queries
+        fewest = queries * int(sequences.min())
+        halved = self._halved(len(sequences), fewest, self.overlap.min_decode_tokens)
         shown = (sequences + 1) // 2 if halved else sequences
-        most_shown = int(shown.max())
+        most_shown = queries * int(shown.max())
+        total *= queries
         attention = self._attention(shown, contexts)
-        local = attention + self._by_sequences(shown)[:, None]
+        local = attention + self._by_sequences(queries * shown)[:, None]
         graph = most_shown <= self._graphs
         if graph:
             run_tokens = self.overhead.padded(most_shown)
             slowest = local.max(axis=0) + self.rank.tokens_ns(run_tokens)
         else:
             run_tokens = most_shown
-            slowest = (local + self._by_tokens(shown)[:, None]).max(axis=0)
+            slowest = (local + self._by_tokens(queries * shown)[:, None]).max(axis=0)
         parts = self._parts(slowest, most_shown, -(-total // 2) if halved else total, maximum)
         kernels_ns = self._compose(parts, halved, attention.max(axis=0), run_tokens)
+        kernels_ns = kernels_ns + self._draft_ns(sequences, contexts, maximum)
         cpu_ns = self._step_cpu_ns + self._sequence_cpu_ns * most
         late = local.argmax(axis=0)
         rows = self._page_rows[shown[late], contexts[late, np.arange(len(late))] // PAGE]
@@ -263,6 +269,10 @@ class LockstepLatency:
                 self._pages[self._page_count] = self.attention_page_ns(n, page)
                 self._page_rows[n, page] = self._page_count
                 self._page_count += 1
+
+    def _draft_ns(self, sequences: Int64, contexts: Int64, maximum: RankMaximum | None) -> Int64:
+        """Return what comes before the step to draft its tokens, int64[k] (nothing here)."""
+        return np.zeros(contexts.shape[1], np.int64)
 
     def attention_page_ns(self, sequences: int, page: int) -> Int64:
         """Return attention of a rank's decode steps, int64[PAGE]."""
