@@ -1,7 +1,7 @@
 """How many drafted tokens a verification accepts: drawn per request and step, whatever else happens.
 
 A counter-based generator: the draw is a hash of (seed, request, step), so neither the order of events nor
-fast-forward nor preemption can change it. Accepted per step: 1 + sum over i of p_1 ... p_i (Leviathan et al., 2023).
+fast-forward nor preemption can change it. Tokens per step: 1 + sum over i of p_1 ... p_i (Leviathan, 2023).
 """
 
 from __future__ import annotations
