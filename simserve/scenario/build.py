@@ -21,7 +21,8 @@ from simserve.scenario.pool import BuiltPool, build_pool
 from simserve.scenario.resolved import resolved_yaml
 from simserve.scenario.router import build_router, check_router, router_assumptions
 from simserve.scenario.spec import Scenario
-from simserve.scenario.split import build_split, check_roles, check_split, is_split, split_assumptions
+from simserve.scenario.split import build_split, is_split, split_assumptions
+from simserve.scenario.split_checks import check_roles, check_split
 from simserve.scenario.workload import build_trace
 
 

@@ -13,8 +13,10 @@ from simserve.policy.split import Overlap, SplitEngine
 from simserve.scenario.balance import balance, balance_words
 from simserve.scenario.halves import split_engine
 from simserve.scenario.load import LoadedScenario
+from simserve.scenario.moe import steps_together
 from simserve.scenario.pool import BuiltPool
-from simserve.scenario.router import build_router, router_of
+from simserve.scenario.router import build_router
+from simserve.scenario.spec import PoolSpec
 from simserve.scenario.split_spec import (
     FEW_LINKS,
     MOST_CARDS,
@@ -34,91 +36,9 @@ def is_split(it: LoadedScenario) -> bool:
     return any(pool.role in ROLES for pool in it.scenario.pools)
 
 
-def check_roles(it: LoadedScenario) -> None:
-    """Refuse one half of a split without the other, and what means nothing without a split."""
-    roles = [pool.role for pool in it.scenario.pools]
-    for role, other in (ROLES, ROLES[::-1]):
-        if role in roles and other not in roles:
-            with it.blame("pools", roles.index(role)):
-                raise ScenarioError(f"role = {role}, but no pool has the role {other}: a split needs both")
-    if not is_split(it):
-        for name in ("transfer", "decode_router", "role_switch"):
-            if getattr(it.scenario, name) is not None:
-                with it.blame(name):
-                    raise ScenarioError(f"{name} means nothing without prefill and decode pools")
-
-
-def check_split(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
-    """Refuse halves that cannot work together; raises `ScenarioError` with place and value."""
-    first = pools[0]
-    for index, pool in enumerate(pools):
-        with it.blame("pools", index):
-            halves = split_engine(pool.engine)
-            if halves is not split_engine(first.engine):
-                raise ScenarioError(f"{pool.engine.label} cannot take KV from {first.engine.label}")
-            if pool.spec.kv_dtype != first.spec.kv_dtype:
-                raise ScenarioError(
-                    f"kv_dtype = {pool.spec.kv_dtype}, but pool {first.spec.name} keeps "
-                    f"{first.spec.kv_dtype}: KV moves as it is"
-                )
-            if pool.spec.role == "decode" and pool.spec.pp > 1:
-                raise ScenarioError(f"pp = {pool.spec.pp}, allowed is 1: decode pools have no pipeline yet")
-            if pool.spec.role == "decode" and pool.spec.kv_tiers:
-                raise ScenarioError("kv_tiers are not simulated on decode pools yet")
-            if pool.spec.role == "prefill":
-                _check_early(transfer_of(it), pool)
-    _check_rules(it, split_engine(first.engine))
-    if it.scenario.role_switch is not None:
-        _check_switch(it, pools)
-
-
-def _check_early(transfer: TransferSpec, pool: BuiltPool) -> None:
-    """Refuse KV that leaves early from stages or ranks that step together: it leaves at the prompt's end."""
-    for name in ("pp", "dp"):
-        degree = getattr(pool.spec, name)
-        if degree > 1 and transfer.overlap not in (None, "request"):
-            raise ScenarioError(
-                f"{name} = {degree} and transfer.overlap: {transfer.overlap}, allowed: request"
-            )
-
-
-FORGETFUL = (
-    "round_robin",
-    "random",
-    "least_outstanding_requests",
-    "least_outstanding_tokens",
-    "shortest_queue",
-    "least_kv",
-)
-"""Routers that look at their replicas anew for each request, so that replicas may come and go."""
-
-
-def _check_switch(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
-    halves = split_engine(pools[0].engine)
-    with it.blame("role_switch"):
-        if halves.prefill is not halves.decode:
-            raise ScenarioError(f"{pools[0].engine.label}: replicas of this engine cannot change sides")
-        if any(pool.spec.pp > 1 or pool.spec.dp > 1 for pool in pools):
-            raise ScenarioError("replicas with pipeline stages or attention ranks cannot change sides")
-    for key, role in (("router", "prefill"), ("decode_router", "decode")):
-        kind = router_of(it, role).kind
-        if kind not in FORGETFUL:
-            with it.blame(key if getattr(it.scenario, key) else "router"):
-                raise ScenarioError(
-                    f"kind = {kind} remembers its replicas, which change with role_switch; allowed: "
-                    + ", ".join(FORGETFUL)
-                )
-
-
-def _check_rules(it: LoadedScenario, halves: SplitEngine) -> None:
-    transfer, roles = transfer_of(it), [pool.role for pool in it.scenario.pools]
-    with it.blame("transfer"):
-        if transfer.local is None and "mixed" in roles:
-            raise ScenarioError("a mixed pool beside a split gets what transfer.local keeps; say which")
-        if transfer.local is not None and "mixed" not in roles and not halves.computes_prompts:
-            raise ScenarioError("local = ...: SGLang's decode replicas compute no prompts; add a mixed pool")
-        if _on_failure(transfer, halves) == "recompute" and not halves.computes_prompts:
-            raise ScenarioError("on_failure = recompute: SGLang's decode replicas compute no prompts")
+def leaves_late(spec: PoolSpec) -> bool:
+    """Return True for prefill pools whose KV leaves after the whole prompt whatever is asked for."""
+    return spec.pp > 1 or steps_together(spec)
 
 
 def split_assumptions(it: LoadedScenario, pools: Sequence[BuiltPool], trace: Trace) -> tuple[str, ...]:
@@ -136,6 +56,12 @@ def split_assumptions(it: LoadedScenario, pools: Sequence[BuiltPool], trace: Tra
         + ", ".join(f"{name} {rate / 1e9:.4g} GB/s" for name, rate in split.link_bytes_per_s.items())
         + " for all links of a replica, each way, shared fairly at both ends; KV moves once, not per rank",
     ]
+    if split.overlap != "request":
+        lines += [
+            f"pool {pool.spec.name}: KV leaves after the whole prompt, as its stages or ranks step together"
+            for pool in pools
+            if pool.spec.role == "prefill" and leaves_late(pool.spec)
+        ]
     if any(split.reshard_bytes_per_s.values()):
         rates = {f"{rate / 1e9:.4g}" for rate in split.reshard_bytes_per_s.values() if rate}
         lines.append(f"KV is cut or joined for ranks with other heads at {', '.join(sorted(rates))} GB/s")
@@ -176,7 +102,7 @@ def build_split(it: LoadedScenario, pools: Sequence[BuiltPool], trace: Trace) ->
         },
         lease_ns=None if lease_s is None else seconds_to_ns(lease_s),
         failure_rate=transfer.failure_rate,
-        on_failure=_on_failure(transfer, halves),
+        on_failure=on_failure_of(transfer, halves),
         seed=it.scenario.seed,
         local=None if local is None else LocalRule(local.uncached_tokens, local.prefill_queue),
         switch=_switch_rule(it),
@@ -232,5 +158,6 @@ def _overlap(it: LoadedScenario, halves: SplitEngine) -> Overlap:
     return transfer_of(it).overlap or halves.overlap
 
 
-def _on_failure(transfer: TransferSpec, halves: SplitEngine) -> Literal["recompute", "error"]:
+def on_failure_of(transfer: TransferSpec, halves: SplitEngine) -> Literal["recompute", "error"]:
+    """Return what a lost prompt means: as asked for, or as the engine has it."""
     return transfer.on_failure or ("recompute" if halves.computes_prompts else "error")
