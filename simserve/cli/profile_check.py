@@ -71,6 +71,13 @@ def _print(found: Check) -> None:
     for one in found.held_out:
         table.add_row(one.op, str(one.points), f"{one.median:.1%}", f"{one.p95:.1%}")
     console.print(table)
+    if found.rules:
+        table = _table(
+            "Rules where the simulator reads no table", "rule", "calls", "ratio", "median error", "p95"
+        )
+        for rule, calls, ratio, median, p95 in found.rules:
+            table.add_row(rule, str(calls), f"{ratio:.2f}", f"{median:.1%}", f"{p95:.1%}")
+        console.print(table)
     if found.agreements:
         table = _table("Against the shipped tables", "operation", "shapes", "ours / theirs", "p5 to p95")
         for one in found.agreements:

@@ -14,7 +14,7 @@ from simserve.latency.profile_file import Column, ProfileTable, write_profile
 from simserve.profiler.journal import measured
 
 TEXT = ("backend", "backend_version", "kernel", "source", "method")
-NOT_ALL_SEEN = "times are medians; n_samples, std_us, p10_us and p90_us say how they scatter"
+NOTE = "times are medians; n_samples, std_us, p10_us and p90_us say how they scatter"
 
 
 def write_tables(
@@ -60,7 +60,7 @@ def _table(
         "cuda": last.get("cuda"), "collected": last.get("at"),
         "rotating_inputs": True,
         "l2_policy": "inputs rotate over copies that together exceed twice the last-level cache",
-        "note": NOT_ALL_SEEN, "sessions": sessions, "files": [],
+        "note": NOTE, "sessions": sessions, "files": [],
         "not_timed": [{key: row[key] for key in ("key", "backend", "status", "why")} for row in not_timed],
         "sources": {
             "simserve": {

@@ -120,3 +120,27 @@ def test_measured_prefixes_put_the_rule_right() -> None:
     assert (us, tag) == (pytest.approx(200.0), 1)
     us, tag = corrected.correct(100.0, 1, 64, 65536)
     assert (us, tag) == (pytest.approx(400.0), 2)
+
+
+def attention_row(op: str, us: float, **sweep: int) -> dict[str, Any]:
+    heads = {"dtype": "fp32", "kv_dtype": "fp32", "q_heads": 8, "kv_heads": 2, "head_dim": 64, "window": 0}
+    return {**row(1, 1, 1, us), "op": op, "key": heads | sweep, "case": json.dumps([op, sweep])}
+
+
+def test_rules_are_judged_by_what_was_measured(tmp_path: Path) -> None:
+    """Decode takes 10 ns per context token, a prompt 1 ns per pair; planted calls are off by known factors."""
+    contexts, prompts = (64, 256, 1024), (64, 256, 1024)
+    rows = [
+        attention_row("attn_decode", b * c / 100, batch=b, kv_len=c) for b in (1, 4, 16) for c in contexts
+    ]
+    rows += [attention_row("attn_prefill", q * q / 1000, batch=1, prefix_len=0, q_len=q) for q in prompts]
+    uneven = {"batch": 16, "long": 4, "ratio": 4, "kv_len": 256}
+    rows.append(attention_row("attn_decode_uneven", 2 * 16 * 256 / 100, **uneven))
+    mixed = {"batch": 4, "kv_len": 256, "prefix_len": 0, "q_len": 256}
+    rows.append(attention_row("attn_mixed", 0.5 * (4 * 256 / 100 + 256**2 / 1000), **mixed))
+    write(tmp_path, [row(*shape, product_us(*shape)) for shape in SHAPES] + rows)
+    found = {one.rule: one for one in check_profile(tmp_path, "", [], 1, "").rules}
+    assert set(found) == {"decodes of unequal lengths", "decodes beside a prompt"}
+    assert found["decodes of unequal lengths"].ratio == pytest.approx(0.5, rel=1e-5)
+    assert found["decodes beside a prompt"].ratio == pytest.approx(2.0, rel=1e-5)
+    assert found["decodes beside a prompt"].median == pytest.approx(1.0, rel=1e-5)

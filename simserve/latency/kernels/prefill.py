@@ -39,7 +39,7 @@ class PrefillAttention:
             if not machine.traits.splits_contexts:
                 self._mixed = MixedCall(self._walk, decode, self._key_us)
             if found[2] is not None:
-                self._cached = CachedPrompts(found[2], self._ruled_us)
+                self._cached = CachedPrompts(found[2], self.ruled_us)
 
     def chunk_us(self, batch: int, new: int, cached: int) -> tuple[float, int]:
         """Return microseconds, and their provenance, of one of `batch` equal chunks computed together."""
@@ -52,14 +52,14 @@ class PrefillAttention:
             return walk.grid.at_one(batch * walk.batch_factor, float(new)) / batch, provenance(
                 walk, batch, new
             )
-        ruled_us = self._ruled_us(batch, new, cached)
+        ruled_us = self.ruled_us(batch, new, cached)
         if self._cached is None:
             return ruled_us / batch, max(EXTRAPOLATED, walk.grid.trust)
         us, tag = self._cached.correct(ruled_us, batch, new, cached)
         return us / batch, max(tag, walk.grid.trust)
 
-    def _ruled_us(self, batch: int, new: int, cached: int) -> float:
-        """Return what `batch` chunks on a cached prefix take by the tile rule."""
+    def ruled_us(self, batch: int, new: int, cached: int) -> float:
+        """Return what `batch` chunks on a cached prefix take by the tile rule; needs a table of prompts."""
         walk = self._walk
         assert walk is not None
         fresh_us = walk.grid.at_one(batch * walk.batch_factor, float(new))

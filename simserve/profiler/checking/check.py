@@ -20,6 +20,7 @@ from simserve.profiler.checking.rows import (
     not_monotone,
     scattered,
 )
+from simserve.profiler.checking.rules import RuleError, rule_errors
 from simserve.profiler.journal import NAME, read_journal
 
 WEAK_STEP = 0.05
@@ -38,6 +39,7 @@ class Check:
     """By model."""
     estimated: list[str]
     held_out: list[HeldOut]
+    rules: list[RuleError]
     suspects: list[Suspect]
     agreements: list[Agreement]
     not_timed: list[str]
@@ -50,7 +52,7 @@ class Check:
         for steps in found["coverage"].values():
             for place, step in enumerate(steps):
                 steps[place] = step._asdict() | {"weakest": [part._asdict() for part in step.weakest]}
-        for name in ("held_out", "suspects", "agreements"):
+        for name in ("held_out", "rules", "suspects", "agreements"):
             found[name] = [one._asdict() for one in getattr(self, name)]
         return found
 
@@ -75,8 +77,8 @@ def check_profile(folder: Path, gpu: str, models: list[str], tp: int, dtype: str
     agreements = [agreement(op, table, other) for op, table, other in others if other is not None]
     not_timed = _not_timed(folder / gpu / NAME)
     return Check(
-        gpu, {op: len(table) for op, table in tables.items()}, steps, estimated, errors, suspects,
-        [one for one in agreements if one], not_timed, _next(steps, estimated, errors),
+        gpu, {op: len(table) for op, table in tables.items()}, steps, estimated, errors, rule_errors(spec,
+        store), suspects, [one for one in agreements if one], not_timed, _next(steps, estimated, errors),
     )  # fmt: skip
 
 
