@@ -65,9 +65,9 @@ def check_split(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
 def _check_early(transfer: TransferSpec, pool: BuiltPool) -> None:
     """Refuse KV that leaves early from stages or ranks that step together."""
     if leaves_late(pool.spec) and transfer.overlap not in (None, "request"):
-        degrees = f"pp = {pool.spec.pp}, dp = {pool.spec.dp}"
         raise ScenarioError(
-            f"{degrees} and transfer.overlap: {transfer.overlap}, allowed: request (stages or ranks step together)"
+            f"pp = {pool.spec.pp}, dp = {pool.spec.dp} and transfer.overlap: {transfer.overlap}, allowed: request "
+            "(stages or ranks step together)"
         )
 
 
