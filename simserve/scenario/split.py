@@ -54,8 +54,8 @@ def split_assumptions(it: LoadedScenario, pools: Sequence[BuiltPool], trace: Tra
         f"; the first token is sampled by the {halves.first_token} side",
         f"transfer over {transfer.link}: "
         + ", ".join(f"{name} {rate / 1e9:.4g} GB/s" for name, rate in split.link_bytes_per_s.items())
-        + " for all links of a replica (of an attention rank with dp), each way, shared fairly at both ends; KV moves "
-        "once, not once per rank",
+        + " for all links of a replica (of an attention rank with dp), each way, shared fairly at both ends; "
+        "KV moves once, not once per rank",
     ]
     if split.overlap != "request":
         lines += [

@@ -66,8 +66,8 @@ def _check_early(transfer: TransferSpec, pool: BuiltPool) -> None:
     """Refuse KV that leaves early from stages or ranks that step together."""
     if leaves_late(pool.spec) and transfer.overlap not in (None, "request"):
         raise ScenarioError(
-            f"pp = {pool.spec.pp}, dp = {pool.spec.dp} and transfer.overlap: {transfer.overlap}, allowed: request "
-            "(stages or ranks step together)"
+            f"pp = {pool.spec.pp}, dp = {pool.spec.dp} and transfer.overlap: {transfer.overlap}, allowed: "
+            "request (stages or ranks step together)"
         )
 
 
