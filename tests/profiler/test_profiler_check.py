@@ -128,7 +128,7 @@ def attention_row(op: str, us: float, **sweep: int) -> dict[str, Any]:
 
 
 def test_rules_are_judged_by_what_was_measured(tmp_path: Path) -> None:
-    """Decode takes 10 ns per context token, a prompt 1 ns per pair; planted calls are off by known factors."""
+    """Decode takes 10 ns per context token, a prompt 1 ns per pair; planted calls are off by 2."""
     contexts, prompts = (64, 256, 1024), (64, 256, 1024)
     rows = [
         attention_row("attn_decode", b * c / 100, batch=b, kv_len=c) for b in (1, 4, 16) for c in contexts
