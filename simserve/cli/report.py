@@ -1,19 +1,62 @@
-"""`simserve report DIR`: write the HTML page of a stored run again."""
+"""`simserve report DIR`: a stored run again, as a page, as pictures, or in another tool's format."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
+
+from simserve.errors import ScenarioError, nearest
 
 
 def report(
     folder: Path = typer.Argument(help="Folder that `simserve run` wrote.", metavar="DIR"),
+    figures: Annotated[
+        str | None,
+        typer.Option(
+            metavar="svg|png|json",
+            help="Also write every chart to DIR/figures; svg and png need simserve[figures] and a Chrome or "
+            "Chromium, json (for plotly) needs nothing.",
+        ),
+    ] = None,
+    export: Annotated[
+        tuple[str, Path] | None,
+        typer.Option(
+            metavar="FORMAT FILE",
+            help="Also write the results for another tool: llm-d, benchmark report 0.2.",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an exported file that exists.")] = False,
 ) -> None:
     """Write report.html of a finished run again, from its stored results alone.
 
-    Example: simserve report reports/demo
+    Examples:
+
+    simserve report reports/demo
+
+    simserve report reports/demo --figures svg
+
+    simserve report reports/demo --export llm-d demo.yaml
     """
     from simserve.report import write_report
+    from simserve.report.exports import EXPORTS
+    from simserve.report.figures import write_figures
 
+    if export is not None:
+        _check_export(*export, list(EXPORTS), force)
     print(write_report(folder))
+    if export is not None:
+        print(EXPORTS[export[0]](folder, export[1]))
+    if figures is not None:
+        for path in write_figures(folder, figures):
+            print(path)
+
+
+def _check_export(name: str, file: Path, known: list[str], force: bool) -> None:
+    if name not in known:
+        raise ScenarioError(f"--export {name}: allowed: {', '.join(known)}{nearest(name, known)}")
+    if file.exists() and not force:
+        raise ScenarioError(f"{file}: exists already: give another name, or --force to replace it")
+    if not file.absolute().parent.is_dir():
+        raise ScenarioError(f"{file}: there is no folder {file.parent}")

@@ -27,7 +27,9 @@ COMPARISON = "compare.json"
 VARIANTS = "variants"
 STEPS = "steps.parquet"
 TIMELINE = "timeline.json.gz"
-OURS = frozenset({*REQUIRED, "report.html", COMPARISON, VARIANTS, STEPS, TIMELINE})
+FIGURES = "figures"
+FIGURE_FORMATS = ("svg", "png", "json")
+OURS = frozenset({*REQUIRED, "report.html", COMPARISON, VARIANTS, STEPS, TIMELINE, FIGURES})
 
 
 @contextmanager
@@ -79,6 +81,12 @@ def _foreign(folder: Path) -> list[str]:
     for variant in variants.iterdir() if variants.is_dir() else ():
         inside = {entry.name for entry in variant.iterdir()} - OURS if variant.is_dir() else {""}
         found |= {f"{VARIANTS}/{variant.name}/{name}".rstrip("/") for name in inside}
+    figures = folder / FIGURES
+    if figures.is_dir():
+        ours = {f".{format}" for format in FIGURE_FORMATS}
+        found |= {f"{FIGURES}/{one.name}" for one in figures.iterdir() if one.suffix not in ours}
+    elif figures.exists():
+        found.add(FIGURES)
     return sorted(found)
 
 

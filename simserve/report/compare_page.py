@@ -47,7 +47,7 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
     simulated = {name: run for name, run in found.runs.items() if not run.measured}
     base = next(iter((simulated or found.runs).values()))
     runs = {name: run_context(run, at=f"run{i}-") for i, (name, run) in enumerate(simulated.items())}
-    charts = _charts(found)
+    charts = comparison_charts(found)
     for i, run in enumerate(simulated.values()):
         charts |= run_charts(run, at=f"run{i}-")
     differing = [row for row in table["measures"] if len(set(row["values"].values())) > 1]
@@ -81,7 +81,8 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
     )
 
 
-def _charts(found: StoredComparison) -> dict[str, Figure]:
+def comparison_charts(found: StoredComparison) -> dict[str, Figure]:
+    """Return the figures about all runs together, by name, without those that would be empty."""
     slo = found.runs[found.table["base"]].summary["whole"]["slo"]
     simulated = {name: run for name, run in found.runs.items() if not run.measured}
     figures = ratio_charts(*ratio_points(simulated), slo is not None)

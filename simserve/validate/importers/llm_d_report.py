@@ -55,7 +55,7 @@ class LlmDReport:
                 of = Record(results.place, rate if isinstance(rate, dict) else {"mean": rate})
                 stated[ours] = of.number("mean")
         requests = results.part("requests")
-        failed = int(requests.maybe("failures") or 0)
+        failed = int(requests.maybe("failures") or 0) + int(requests.maybe("incomplete") or 0)
         test = LoadTest(
             file.name,
             "llm-d-report",
