@@ -25,7 +25,7 @@ workload: {{trace: {trace}, limit: {limit}}}
 pools: [{{gpu: h100_sxm, replicas: 2}}]
 slo: {{ttft_ms: 500, tpot_ms: 25}}
 sweep:
-  over: {{workload.rate_scale: {{from: 1, to: 4, steps: {points}}}}}
+  over: {{workload.rate_scale: {{from: 1.0, to: 4.0, steps: {points}}}}}
 """
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Confidence = Annotated[float, Field(gt=0.5, lt=1)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
@@ -18,10 +19,10 @@ class _Part(BaseModel):
 
 
 class Span(_Part):
-    """Values between two ends: whole numbers if both ends are, equally likely or equally spaced."""
+    """Values between two ends: whole numbers if both are written so (4, not 4.0), else fractions too."""
 
-    low: float = Field(alias="from", allow_inf_nan=False)
-    high: float = Field(alias="to", allow_inf_nan=False)
+    low: int | Finite = Field(alias="from")
+    high: int | Finite = Field(alias="to")
     log: bool = Field(False, description="Equal factors instead of equal differences.")
     steps: Annotated[int, Field(ge=2, le=10_000)] | None = Field(
         None, description="How many values a grid takes, both ends included; default: every whole number."
@@ -37,8 +38,8 @@ class Span(_Part):
 
     @property
     def whole(self) -> bool:
-        """True if both ends are whole numbers."""
-        return float(self.low).is_integer() and float(self.high).is_integer()
+        """True if both ends are written as whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
 
 
 Values = Annotated[list[Any], Field(min_length=1)] | Span

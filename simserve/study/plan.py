@@ -69,6 +69,8 @@ def _condition(it: LoadedScenario, spec: ConstraintSpec, block: str, i: int) -> 
 def _dropped(
     conditions: list[tuple[Condition, str]], scenario: LoadedScenario, it: LoadedScenario, block: str
 ) -> str:
+    if not conditions:
+        return ""
     values = scenario.scenario.model_dump(mode="json")
     for i, (condition, because) in enumerate(conditions):
         with it.blame(block, "where", i, "keep"):
@@ -123,11 +125,15 @@ def listed(path: str, values: Sequence[Any] | Span) -> list[Any]:
         return list(range(int(values.low), int(values.high) + 1))
     space = np.geomspace if values.log else np.linspace
     numbers = space(values.low, values.high, values.steps).tolist()
-    return (
-        list(dict.fromkeys(round(n) for n in numbers))
-        if values.whole
-        else [float(f"{n:.6g}") for n in numbers]
-    )
+    if not values.whole:
+        return [float(f"{n:.6g}") for n in numbers]
+    whole = list(dict.fromkeys(round(n) for n in numbers))
+    if len(whole) < values.steps and not values.log:
+        raise ScenarioError(
+            f"sweep.over.{path}: {len(whole)} whole numbers from {values.low} to {values.high}, not "
+            f"{values.steps}; for fractions write {values.low}.0"
+        )
+    return whole
 
 
 def draw(over: Mapping[str, Sequence[Any] | Span], n: int, seed: int) -> list[Settings]:

@@ -186,6 +186,7 @@ def test_a_folder_with_foreign_files_is_left_alone(study_file: Callable, simserv
         ("sweep: {over: {pools.0.tp: [two]}}", "a valid integer"),
         ("sweep: {over: {pools.0.tp: {from: 4, to: 2}}}", "holds nothing"),
         ("sweep: {over: {workload.rate_scale: {from: 0.5, to: 2.5}}}", "a grid needs `steps`"),
+        ("sweep: {over: {workload.rate_scale: {from: 1, to: 4, steps: 9}}}", "for fractions write 1.0"),
         ("sweep: {over: {pools.0.tp: [1]}, points: [{pools.0.tp: 1}]}", "exactly one of over and points"),
         (
             "sweep: {over: {pools.0.tp: [1, 2]}, where: [{keep: pools.0.tp > 4, because: few}, "

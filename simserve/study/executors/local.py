@@ -76,6 +76,8 @@ class LocalExecutor:
         self._it = it
         self._idle: list[_Worker] = []
         self._all: list[_Worker] = []
+        for _ in range(workers):  # they import while the points are planned
+            self._idle.append(self._new())
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Outcome]:
         """See `Executor`."""
