@@ -31,6 +31,9 @@ class LoadedFirst:
     def __len__(self) -> int:
         return len(self.loaded) + len(self._queue)
 
+    def __bool__(self) -> bool:
+        return bool(self.loaded or self._queue)  # asked several times per step
+
     def head(self) -> Request:
         """Return who is next, without removing it."""
         return self.loaded[0] if self.loaded else self._queue.head()
