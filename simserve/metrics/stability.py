@@ -27,8 +27,8 @@ RULE = (
     f"exceeds {GROWTH} times that of each earlier third, and the requests still waiting when the last one "
     f"arrives are more than {BACKLOG_SHARE:.0%} of those that had been scheduled by then, or in a long run "
     f"more than chance explains: {CHANCE:g} * sqrt(arrivals), times the variation of the gaps between "
-    "arrivals if above 1. Requests whose clients gave up before they were scheduled count as waiting. Not judged for "
-    f"closed loops, for fewer than {MIN_REQUESTS} requests, or if all arrive at one instant."
+    "arrivals if above 1. Requests whose clients gave up before they were scheduled count as waiting. Not "
+    f"judged for closed loops, for fewer than {MIN_REQUESTS} requests, or if all arrive at one instant."
 )
 
 
