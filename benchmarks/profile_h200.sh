@@ -4,14 +4,14 @@
 # Measurements go to FOLDER/h200_sxm and survive being killed: call it again to go on.
 #
 #   benchmarks/profile_h200.sh [FOLDER]           profiles/ by default
-#   DEVICE=cpu benchmarks/profile_h200.sh         the same steps on this CPU in a minute, to try the script
+#   DEVICE=cpu benchmarks/profile_h200.sh         the same steps on this CPU in two minutes, to try the script
 set -euo pipefail
 
 out=${1:-profiles}
 device=${DEVICE:-cuda}
 simserve=${SIMSERVE:-simserve}
 if [ "$device" = cpu ]; then
-  gpu=cpu dense=tiny sparse=tiny-mla-moe tp=1 unit=${UNIT:-5}
+  gpu=cpu dense=tiny sparse=tiny-mla-moe tp=1 unit=${UNIT:-15}
 else
   gpu=h200_sxm dense=llama-3.1-70b sparse=deepseek-v3 tp=4,8 unit=${UNIT:-60}
 fi
