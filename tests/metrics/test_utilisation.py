@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from results_by_hand import POOL, S, replica, result
+from results_by_hand import POOL, S, replica, result, timeline
 
 from simserve.metrics import summarize
 
@@ -81,3 +81,16 @@ def test_cost_of_tokens_from_the_price_of_all_gpus():
 def test_provenance_becomes_shares():
     summary = summarize(dataclasses.replace(run(), provenance_ns={"measured": 3.0, "analytic": 1.0}))
     assert summary.provenance == {"measured": 0.75, "analytic": 0.25}
+
+
+def test_a_step_reads_the_experts_that_its_tokens_touch():
+    """8 of 256 experts per token: 1, 8 and 128 tokens touch 8, 57 and 252 of them (rounded)."""
+    experts = dataclasses.replace(POOL, weight_bytes=0.0, kv_bytes_per_token=0.0, expert_bytes=256e9)
+    facts = dataclasses.replace(experts, expert_share=8 / 256)
+    for tokens, touched in ((1, 8), (8, 57), (128, 252)):
+        rows = timeline([(0, S, 1, 0, 0, 0, 100 * tokens, 100)])
+        one = dataclasses.replace(run(timeline=rows), pools=(facts,))
+        use = summarize(one).replicas[0]
+        assert use.mbu == pytest.approx(100 * touched * 1e9 / 1e13, rel=0.01)
+        spread = dataclasses.replace(one, pools=(dataclasses.replace(facts, expert_ranks=16),))
+        assert (summarize(spread).replicas[0].mbu or 0) >= use.mbu  # tokens of all ranks meet at the experts
