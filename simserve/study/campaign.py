@@ -21,6 +21,7 @@ from simserve.study.bench import Outcome, Task
 from simserve.study.executors.base import EXECUTORS, Executor
 from simserve.study.journal import Journal
 from simserve.study.point_cache import PointCache
+from simserve.study.row import Row
 
 OURS = frozenset(
     {
@@ -86,6 +87,9 @@ class Campaign:
         self._counted: set[str] = set()
         self.prices: Mapping[str, float] = {}
         """Price of a GPU and hour by its name, for every pool of it."""
+        self.rank: Callable[[Row], tuple[float, ...]] | None = None
+        """What makes a run the best so far, for the progress: the least is best."""
+        self._least: tuple[float, ...] | None = None
 
     def task(self, settings: Mapping[str, Any], replication: int = 0) -> Task:
         """Return the run of a point; replications differ in the seed, which all points share."""
@@ -106,7 +110,7 @@ class Campaign:
             self._journal.add(outcome)
             self._cache.put(outcome)
             self.counts.left -= 1
-            self._count(outcome, found=False)
+            self._count(outcome, unique[outcome.key], found=False)
         return {key: self._journal.outcomes[key] for key in unique}
 
     def show(self) -> None:
@@ -120,10 +124,10 @@ class Campaign:
             if outcome is None:
                 return False
             self._journal.add(outcome)
-        self._count(outcome, found=True)
+        self._count(outcome, task, found=True)
         return True
 
-    def _count(self, outcome: Outcome, found: bool) -> None:
+    def _count(self, outcome: Outcome, task: Task, found: bool) -> None:
         if outcome.key in self._counted:
             return
         self._counted.add(outcome.key)
@@ -131,7 +135,15 @@ class Campaign:
         self.counts.found += found
         if outcome.row is not None:
             self.counts.simulated_requests += outcome.row["simulated_requests"]
+            self._compare(outcome.row, task)
         self.show()
+
+    def _compare(self, row: Row, task: Task) -> None:
+        """Note the run if it is the best so far."""
+        rank = self.rank(row) if self.rank else None
+        if rank is not None and (self._least is None or rank < self._least):
+            self._least = rank
+            self.counts.best = ", ".join(f"{path} {value}" for path, value in task.settings.items())
 
 
 @contextmanager

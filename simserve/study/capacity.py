@@ -193,6 +193,8 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
             return {"workload.closed_loop.concurrency": int(load)}
         return {"workload.rate_scale": float(f"{load / rate:.9g}")}
 
+    best = [0.0]
+
     def runs(loads: Sequence[float]) -> list[list[Row]]:
         tasks = [[campaign.task(settings(load), r) for r in range(spec.replications)] for load in loads]
         outcomes = campaign.run([task for group in tasks for task in group])
@@ -200,7 +202,13 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
         refused = next((one.reason for group in found for one in group if one.row is None), None)
         if refused is not None:
             raise ScenarioError(refused)
-        return [[one.row for one in group if one.row is not None] for group in found]
+        rows = [[one.row for one in group if one.row is not None] for group in found]
+        carried = [load for load, one in zip(loads, rows, strict=True) if _met(one, targets, spec)]
+        if carried and max(carried) > best[0]:
+            best[0] = max(carried)
+            campaign.counts.best = f"{best[0]:.4g} carried"
+            campaign.show()
+        return rows
 
     search = Search(runs, targets, spec.confidence, spec.precision, whole=spec.of == "concurrency")
     if spec.curve:
@@ -230,6 +238,11 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
         "notes": _notes(points, targets, spec),
         "points": points,
     }
+
+
+def _met(rows: Sequence[Row], targets: Sequence[Target], spec: CapacitySpec) -> bool:
+    rows = distinct(rows)
+    return holds(judge(targets, rows, spec.confidence), rows, "low")
 
 
 def _spread(low: float, high: float, n: int) -> list[float]:

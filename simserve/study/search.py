@@ -125,6 +125,8 @@ def run_search(campaign: Campaign, spec: SearchSpec, study: Study) -> dict[str, 
     import optuna
 
     campaign.prices = spec.prices
+    first, sign = (spec.minimise[0], 1) if spec.minimise else (spec.maximise[0], -1)
+    campaign.rank = lambda row: (float("inf") if row[first] is None else sign * row[first],)
     done = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.FAIL)
     while True:
         finished = len(

@@ -10,6 +10,7 @@ from simserve.scenario.study_spec import SweepSpec
 from simserve.study.campaign import Campaign
 from simserve.study.plan import Point, plan_sweep
 from simserve.study.points import summarised
+from simserve.study.row import Row
 from simserve.study.targets import targets_of
 
 Record = dict[str, Any]
@@ -31,6 +32,7 @@ def run_sweep(campaign: Campaign, spec: SweepSpec) -> tuple[dict[str, Any], list
     """
     it = campaign.it
     campaign.prices = spec.prices
+    campaign.rank = _rank
     plan = plan_sweep(it, spec)
     todo = [point for point in plan if not point.reason]
     campaign.counts.pruned = len(plan) - len(todo)
@@ -59,6 +61,12 @@ def run_sweep(campaign: Campaign, spec: SweepSpec) -> tuple[dict[str, Any], list
         raise ScenarioError("\n".join(["no point of the sweep can be run:", *reasons[:5]]))
     paths = list(dict.fromkeys(path for point in plan for path in point.settings))
     return _study(it, spec, plan, records, paths), records, paths
+
+
+def _rank(row: Row) -> tuple[float, ...]:
+    """Most requests within the SLO first, then the least cost, then the most tokens."""
+    cost = row["cost_per_million_output_tokens"]
+    return -(row["attainment"] or 0.0), cost or 0.0, -(row["output_tokens_per_s"] or 0.0)
 
 
 def _dropped(point: Point) -> Record:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -130,7 +131,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         os.chown(folder, account.pw_uid, account.pw_gid)
         for parent in [folder, *folder.parents][:4]:
-            if parent.stat().st_uid in (0, account.pw_uid) and parent != Path("/tmp"):
+            if parent.stat().st_uid in (0, account.pw_uid) and parent != Path(tempfile.gettempdir()):
                 parent.chmod(parent.stat().st_mode | 0o055)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
