@@ -13,9 +13,9 @@ from simserve.engine.recorder import Recorder
 from simserve.engine.replica import Replica
 from simserve.engine.source import Source
 from simserve.engine.spec import ReplicaSpec
-from simserve.engine.step_log import StepLog
 from simserve.engine.split import SplitCluster
 from simserve.engine.split_spec import SplitSpec
+from simserve.engine.step_log import StepLog
 from simserve.errors import InvariantError
 from simserve.router.base import Router
 
@@ -39,10 +39,10 @@ def simulate(
     """Replay `trace` on `replicas` behind `router`.
 
     `closed_loop` is a number of clients that replaces the recorded times; clients give up on an answer that
-    has not ended `give_up_ns` after it was asked for; without fast_forward every step
-    is an event of its own (same result, slower). Policies in `replicas` must be fresh. With a `split`, which has
-    routers of its own, requests pass from prefill to decode replicas. Raises InvariantError if the run cannot
-    go on, naming the requests.
+    has not ended `give_up_ns` after it was asked for; without fast_forward every step is an event of its own
+    (same result, slower). Policies in `replicas` must be fresh. With a `split`, which has routers of its own,
+    requests pass from prefill to decode replicas. `step_log` records the steps. Raises InvariantError if the
+    run cannot go on, naming the requests.
     """
     env = Clock()
     margin = len(trace) * _STEADY_MARGIN // 100

@@ -98,10 +98,10 @@ def _curve(study: dict[str, Any], key: str, label: str) -> Figure:
     if all(error):
         halves = [_short((ends[1] - ends[0]) / 2) for ends in error if ends]
         trace["error_y"] = {"type": "data", "array": halves, "thickness": 1, "width": 3, "color": "$accent"}
-    layout = _layout(study, label) | {"shapes": _interval_shapes(study)}
+    layout: dict[str, Any] = _layout(study, label) | {"shapes": _interval_shapes(study)}
     values = [p["means"][key] for p in points]
     if min(values) > 0 and max(values) / min(values) > 20:
-        layout["yaxis"] = {**layout["yaxis"], "type": "log"}
+        layout["yaxis"]["type"] = "log"
     return {"data": [trace], "layout": layout}
 
 

@@ -73,7 +73,7 @@ def _gpus(pool: PoolSpec) -> int:
 
 def _pools(written: list[Any], scenario: Scenario, split: tuple[int, int]) -> list[Any]:
     """Return the pools as they were written, with other numbers of replicas."""
-    replicas = dict(zip(("prefill", "decode"), split, strict=True))
+    replicas: dict[str, int] = dict(zip(("prefill", "decode"), split, strict=True))
     pools = []
     for plain, pool in zip(written, scenario.pools, strict=True):
         pools.append({**deepcopy(plain), "replicas": replicas.get(pool.role, pool.replicas)})

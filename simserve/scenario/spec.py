@@ -230,8 +230,8 @@ class SloSpec(_Part):
 
     percentiles: dict[LatencyName, dict[PercentileName, Milliseconds]] = Field(
         default_factory=dict,
-        description="Further targets for studies, such as ttft_ms: {p50: 300, p99: 1000}: the percentile over "
-        "requests (of itl_ms: over gaps) must not exceed the limit.",
+        description="Further targets for studies, such as ttft_ms: {p50: 300, p99: 1000}: the percentile "
+        "over requests (of itl_ms: over gaps) must not exceed the limit.",
     )
 
     def limits(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What studies of disaggregation share: it does not pay for short prompts, and the ratio matters with their share.
+"""What studies of disaggregation share: it does not pay for short prompts; the ratio matters for long ones.
 
 "Beyond the Buzz" (arXiv 2506.05508) finds it most effective for prefill-heavy traffic.
 """
