@@ -192,19 +192,21 @@ class Rank(Replica):
         now_ns = self.env.now
         return self.group.steps_begun(now_ns, self.front.passed(now_ns, self.group.rank)) - self.start_step
 
-    def _bring_forward(self, boundary: Boundary) -> None:
-        """Let the rank decide at the end of the step in flight (now, if it has no work)."""
-        self._sleep = self._run_end = None
+    def _bring_forward(self, boundary: Boundary, planned_steps: int = 1) -> None:
+        """Let the rank decide at the end of the step in flight (now, if it has no work); see `Replica`."""
+        self._sleep = None
+        if not planned_steps:
+            self._run_end = None
         if self.batch is None:
             self.group.wake(self)
             return
         steps = self._steps_begun()
         if self._lookahead is not None:
-            steps += 1  # the step after the one in flight is decided already
+            steps += planned_steps
         self.group.cut(self, self.start_step + steps)
 
     def give_up(self, request: Request) -> None:
         """A client gave up: drop its request at the end of the step in flight."""
         self._given_up.append(request)
         if self._run_end is not None:
-            self._bring_forward(self._run_end)
+            self._bring_forward(self._run_end, planned_steps=0)

@@ -96,6 +96,19 @@ def test_one_rank_is_the_plain_replica(world: World, data) -> None:
     results_agree(replace(one, groups=()), plain.run(trace, **options))
 
 
+@every_world
+@few
+@given(data=st.data())
+def test_clients_that_give_up_see_the_same_in_steps_and_in_runs(world: World, data) -> None:
+    ranks = data.draw(rank_worlds(world))
+    trace = data.draw(traces(sessions=True))
+    give_up_ns = data.draw(st.sampled_from([2000, 7000, 30_000]))
+    result, policies = ranks.run_watched(trace, give_up_ns=give_up_ns)
+    pools_are_empty(policies)
+    stepped, _ = ranks.run_watched(trace, give_up_ns=give_up_ns, fast_forward=False)
+    results_agree(result, stepped)
+
+
 def slowest_alone(world: World, trace, result: Result) -> None:
     """No request is served faster in a group than it would be if its rank were alone."""
     for index in range(world.replicas):
