@@ -4,6 +4,7 @@
   const palettes = JSON.parse(document.getElementById("palettes").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const PAPER_WIDTH = 660;
+  const DECADE_EMS = 11;
 
   const rem = () => parseFloat(getComputedStyle(document.documentElement).fontSize);
 
@@ -15,7 +16,7 @@
     return value;
   };
 
-  const layoutOf = (given, palette, size, paper) => {
+  const layoutOf = (given, palette, size, paper, width) => {
     const axis = {
       gridcolor: palette.rule, linecolor: palette.rule, zerolinecolor: palette.rule, tickcolor: palette.rule,
       tickfont: { color: palette.muted }, automargin: true,
@@ -31,6 +32,8 @@
     if (paper) layout.width = PAPER_WIDTH; else layout.autosize = true;
     for (const key of Object.keys(given).filter((k) => /^[xy]axis/.test(k))) {
       layout[key] = { ...axis, ...given[key] };
+      const { dtick, range } = given[key];  // 1, 2, 5, 10 ... only where their labels have room
+      if (dtick === "D2" && range && width / (range[1] - range[0]) < DECADE_EMS * size) layout[key].dtick = 1;
       if (given[key].title) layout[key].title = { ...given[key].title, font: { color: palette.muted } };
     }
     return layout;
@@ -51,7 +54,7 @@
       if (!box || box.closest("details:not([open])")) continue; // drawn when it opens
       const { data, layout } = painted(figure, palette);
       const config = { displayModeBar: false, responsive: !paper, showTips: false };
-      Plotly.react(box, data.map((trace) => sized(trace, rem())), layoutOf(layout, palette, rem(), paper), config);
+      Plotly.react(box, data.map((trace) => sized(trace, rem())), layoutOf(layout, palette, rem(), paper, paper ? PAPER_WIDTH : box.clientWidth), config);
     }
   };
 
