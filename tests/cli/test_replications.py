@@ -115,3 +115,15 @@ def test_a_variant_may_not_have_its_own(small: Path, simserve: Call) -> None:
     done = simserve("run", small)
     assert done.exit_code == 2
     assert "compare.more.replications: a variant runs under the scenario's replications" in done.stderr
+
+
+def test_fail_on_slo_judges_the_mean_over_the_seeds(small: Path, simserve: Call) -> None:
+    options = ("--set", "slo.ttft_ms=16", "--set", "replications=3")
+    simserve("run", small, *options, "--out", "a")
+    mean = read(Path("a"))["replications"]["measures"]["whole.slo.attainment"]["mean"]
+    assert 0 < mean < 1
+    for wanted, code in ((mean - 0.001, 0), (mean + 0.001, 3)):
+        done = simserve(
+            "run", small, *options, "--set", f"slo.attainment={wanted}", "--fail-on-slo", "--out", f"b{code}"
+        )
+        assert done.exit_code == code, done.output
