@@ -51,7 +51,11 @@ class Family:
     @property
     def words(self) -> str:
         """The choices as people write them."""
-        named = [f"{name} {value}" for name, value in self.choices.items() if name not in ("gpu", "layout")]
+        named = [
+            value if name == "layout" else f"{name} {value}"
+            for name, value in self.choices.items()
+            if name != "gpu"
+        ]
         return ", ".join([self.choices["gpu"], *named])
 
 
