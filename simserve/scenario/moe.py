@@ -25,6 +25,7 @@ from simserve.model import ModelSpec, Parallelism
 from simserve.model.dtypes import weight_format
 from simserve.model.spec import MoeFfn
 from simserve.scenario.engine import ResolvedEngine
+from simserve.scenario.files import find
 from simserve.scenario.moe_spec import ExpertLoadSpec, PlacementSpec
 from simserve.scenario.spec import PoolSpec
 from simserve.units import NS_PER_S
@@ -151,8 +152,14 @@ def expert_plan(model: ModelSpec, gpu: GpuSpec, spec: PoolSpec, seed: int, folde
 
 def _popularity(load: ExpertLoadSpec, folder: Path):
     options = dict(load.options)
-    if "path" in options and not Path(str(options["path"])).is_absolute():
-        options["path"] = str(folder / str(options["path"]))
+    if "path" in options:
+        path = find(str(options["path"]), folder)
+        if path is None:
+            raise ScenarioError(
+                f"expert_load {load.kind}: no file {options['path']!r} beside the scenario, in the current "
+                "folder, or in the data that ships"
+            )
+        options["path"] = str(path)
     POPULARITIES.get(load.kind)
     try:
         return popularity_of({"kind": load.kind, **options})

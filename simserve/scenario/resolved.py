@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
@@ -57,9 +58,17 @@ def _resolved(deployment: Deployment) -> dict[str, Any]:
     plain["model"] = portable(scenario.model, folder)
     plain["workload"] = _workload(deployment, plain["workload"])
     pools = zip(deployment.pools, plain["pools"], strict=True)
-    plain["pools"] = [_filled_in(pool, plain_pool) for pool, plain_pool in pools]
+    plain["pools"] = [_found_again(_filled_in(pool, plain_pool), folder) for pool, plain_pool in pools]
     plain["profiles"] = [portable(name, folder) for name in scenario.profiles]
     return plain
+
+
+def _found_again(pool: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the pool with the recorded expert load under a name that works from elsewhere."""
+    load = pool.get("expert_load")
+    if isinstance(load, dict) and "path" in load:
+        return pool | {"expert_load": {**load, "path": portable(str(load["path"]), folder)}}
+    return pool
 
 
 def _workload(deployment: Deployment, plain: dict[str, Any]) -> dict[str, Any]:

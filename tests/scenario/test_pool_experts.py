@@ -86,3 +86,28 @@ def test_the_schema_lists_the_loads() -> None:
     pool = scenario_schema()["$defs"]["PoolSpec"]["properties"]
     assert "power_law_1.01" in json.dumps(pool["expert_load"])
     assert "experts_dtype" in pool
+
+
+RECORDED = "\n    dp: 2\n    ep: 2\n    expert_load: {kind: trace, path: load.csv}"
+
+
+def test_a_recorded_load_is_found_again_from_elsewhere(
+    scenario_file: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scenario lies beside its recording; the resolved one is run from another folder's file."""
+    path = scenario_file(QWEN, ("gpu: h100_sxm", f"gpu: h100_sxm{RECORDED}"))
+    rows = [f"0,{layer},{expert},{1 + expert % 7}" for layer in range(48) for expert in range(128)]
+    (path.parent / "load.csv").write_text("time_s,layer,expert,count\n" + "\n".join(rows) + "\n")
+    monkeypatch.chdir(path.parent)
+    first = build(load_scenario(path))
+    elsewhere = tmp_path / "result"
+    elsewhere.mkdir()
+    (elsewhere / "again.yaml").write_text(first.resolved_yaml())
+    again = build(load_scenario(elsewhere / "again.yaml"))
+    assert first.simulate().end_ns == again.simulate().end_ns
+    assert again.resolved_yaml() == first.resolved_yaml()
+
+
+def test_a_recorded_load_that_is_not_there_is_named(scenario_file: Write) -> None:
+    with pytest.raises(ScenarioError, match=r"no file 'load\.csv' beside the scenario"):
+        built(scenario_file, RECORDED)
