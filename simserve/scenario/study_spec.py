@@ -133,6 +133,7 @@ class SizeSpec(_Part):
     )
     tp: Annotated[list[int], Field(min_length=1)] = [1, 2, 4, 8]
     pp: Annotated[list[int], Field(min_length=1)] = [1]
+    dp: Annotated[list[int], Field(min_length=1)] = [1]
     ep: Annotated[list[int], Field(min_length=1)] = [1]
     weights_dtype: Annotated[list[str], Field(min_length=1)] | None = Field(
         None, description="Default: that of the scenario's first pool."

@@ -114,7 +114,7 @@ def _enough_work(model: ModelSpec, pool: PlannedPool, work: Workload) -> list[Bo
     if role != "prefill" and not work.content and pool.ledger.kv_groups is None:
         # Little's law: tokens held = arrival rate x tokens x time for which each request must hold them.
         held = (work.prompt_tokens + outputs / 2) * np.maximum(outputs - 1, 0) * least_step_s(model, pool)
-        kv = float(held.sum()) / period_s / pool.ledger.kv_tokens
+        kv = float(held.sum()) / period_s / (pool.ledger.kv_tokens * pool.spec.dp)
         found.append(Bound(_units(kv, pool), f"answers hold the KV memory of {kv:.3g} replicas on average"))
     return found
 
@@ -124,10 +124,10 @@ def _units(replicas: float, pool: PlannedPool) -> int:
 
 
 def least_step_s(model: ModelSpec, pool: PlannedPool) -> float:
-    """Return the least time of a decode step: the weights of one token, read stage by stage."""
+    """Return the least time of a decode step: the weights of one token, read stage by stage, by all ranks."""
     dtypes = (pool.spec.weights_dtype, pool.spec.experts_dtype or pool.spec.weights_dtype)
     weights = _multiplied(model) * min(BYTES[dtype] for dtype in dtypes)
-    return weights / (pool.spec.tp * pool.gpu.hbm_bytes_per_s)
+    return weights / (pool.spec.tp * pool.spec.dp * pool.gpu.hbm_bytes_per_s)
 
 
 def _multiplied(model: ModelSpec) -> float:
@@ -143,4 +143,4 @@ def _peak(pool: PlannedPool) -> float:
     """Return FLOP/s of a replica, whichever dtype is fastest of those that its weights may use."""
     peaks = peaks_of(pool.gpu)
     dtypes = {pool.spec.weights_dtype, pool.spec.experts_dtype or pool.spec.weights_dtype}
-    return max(peaks.flops(dtype) for dtype in dtypes) * pool.spec.tp * pool.spec.pp
+    return max(peaks.flops(dtype) for dtype in dtypes) * pool.spec.tp * pool.spec.pp * pool.spec.dp

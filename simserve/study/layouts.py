@@ -39,14 +39,12 @@ class Family:
     @property
     def gpus(self) -> int:
         """GPUs of one unit."""
-        return sum(pool["replicas"] * pool["tp"] * pool["pp"] for pool in self.pools)
+        return sum(_gpus(pool) for pool in self.pools)
 
     @property
     def price_per_hour(self) -> float:
         """Price of one unit."""
-        return sum(
-            pool["replicas"] * pool["tp"] * pool["pp"] * pool["price_per_gpu_hour"] for pool in self.pools
-        )
+        return sum(_gpus(pool) * pool["price_per_gpu_hour"] for pool in self.pools)
 
     @property
     def words(self) -> str:
@@ -57,6 +55,10 @@ class Family:
             if name != "gpu"
         ]
         return ", ".join([self.choices["gpu"], *named])
+
+
+def _gpus(pool: Settings) -> int:
+    return pool["replicas"] * pool["tp"] * pool["pp"] * pool["dp"]
 
 
 Layout = Callable[[LoadedScenario, SizeSpec, Choices], Iterator[tuple[Choices, list[Settings], Settings]]]
@@ -81,6 +83,7 @@ def _choices(it: LoadedScenario, spec: SizeSpec) -> Iterator[Choices]:
         "gpu": list(spec.catalogue),
         "tp": spec.tp,
         "pp": spec.pp,
+        "dp": spec.dp,
         "ep": spec.ep,
         "weights_dtype": spec.weights_dtype or [first.weights_dtype],
         "kv_dtype": spec.kv_dtype or [first.kv_dtype],
@@ -92,7 +95,7 @@ def _choices(it: LoadedScenario, spec: SizeSpec) -> Iterator[Choices]:
 
 def shown(spec: SizeSpec, choices: Choices) -> Choices:
     """Return the choices that say something: those that differ between families, and the GPU and tp."""
-    single = {name for name in ("pp", "ep") if getattr(spec, name) == [1]}
+    single = {name for name in ("pp", "dp", "ep") if getattr(spec, name) == [1]}
     single |= {name for name in ("weights_dtype", "kv_dtype") if getattr(spec, name) is None}
     return {name: value for name, value in choices.items() if name not in single}
 
@@ -103,7 +106,7 @@ def pool_of(it: LoadedScenario, spec: SizeSpec, choices: Choices, **more: Any) -
     options = {name: choices[name] for name in spec.engine}
     engine = base.get("engine") or {}
     engine = {"preset": engine} if isinstance(engine, str) else dict(engine)
-    degrees = {name: choices[name] for name in ("gpu", "tp", "pp", "ep", "weights_dtype", "kv_dtype")}
+    degrees = {name: choices[name] for name in ("gpu", "tp", "pp", "dp", "ep", "weights_dtype", "kv_dtype")}
     price = spec.catalogue[choices["gpu"]].price_per_gpu_hour
     pool = {**base, **degrees, "price_per_gpu_hour": price, **more}
     if options or engine:

@@ -219,3 +219,22 @@ def test_a_split_can_be_among_the_choices(tmp_path: Path) -> None:
         "h100_sxm, split 1:2, tp 1",
     ]
     assert study["feasible"]
+
+
+def test_attention_ranks_with_expert_parallelism_are_found_as_by_enumeration(tmp_path: Path) -> None:
+    """Of the four degrees two are deployments: alone, and two ranks that share the experts."""
+    size = {
+        "catalogue": {"h100_sxm": {"price_per_gpu_hour": 2.0}},
+        "tp": [1],
+        "dp": [1, 2],
+        "ep": [1, 2],
+        "replicas": 3,
+    }
+    slo = {"ttft_ms": 400.0, "tpot_ms": 20.0, "attainment": 0.9}
+    it = scenario(size, 12.0, slo, model="qwen3-30b-a3b")
+    study, _ = searched(it, tmp_path)
+    price, _ = enumerated(it)
+    assert study["feasible"][0]["price_per_hour"] == price
+    assert {one["words"] for one in study["impossible"]} >= {"h100_sxm, tp 1, dp 1, ep 2"}
+    two = next(one for one in study["families"] if one["words"] == "h100_sxm, tp 1, dp 2, ep 2")
+    assert (two["gpus_per_unit"], two["price_per_unit_hour"]) == (2, 4.0)
