@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -147,30 +148,29 @@ def _imports() -> None:
     """Import measurements made by others."""
 
 
+_ImportOut = Annotated[Path, typer.Option("--out", help="Folder to write <gpu>/<op>.parquet into.")]
+_ImportGpu = Annotated[
+    list[str], typer.Option("--gpu", help="GPU to import; may be repeated (default: all).")
+]
+_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace tables that exist.")]
+
+
 @imports.command()
 def aiconfigurator(
     source: Annotated[
         str, typer.Argument(help="A wheel of aiconfigurator-core, an unpacked folder, or 'installed'.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder to write <gpu>/<op>.parquet into.")],
-    gpu: Annotated[
-        list[str], typer.Option("--gpu", help="GPU to import; may be repeated (default: all).")
-    ] = [],  # noqa: B006
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace tables that exist.")] = False,
+    out: _ImportOut,
+    gpu: _ImportGpu = [],  # noqa: B006
+    overwrite: _Overwrite = False,
 ) -> None:
     """Import the kernel tables of aiconfigurator-core (Apache-2.0, NVIDIA CORPORATION & AFFILIATES).
 
     Example: simserve profile import aiconfigurator installed --out my_profiles --gpu h100_sxm
     """
-    from simserve.errors import ProfileError
     from simserve.latency.importing.aiconfigurator import import_aiconfigurator
 
-    existing = sorted(out.glob("*/*.parquet"))
-    if existing and not overwrite:
-        raise ProfileError(f"--out {out}: holds {existing[0].relative_to(out)} already; say --overwrite")
-    for name, op, rows in import_aiconfigurator(source, out, list(gpu)):
-        print(f"{name}/{op}: {rows} rows", file=sys.stderr)
-    print(out)
+    _import(out, overwrite, import_aiconfigurator(source, out, list(gpu)))
 
 
 @imports.command()
@@ -178,23 +178,27 @@ def llmservingsim(
     source: Annotated[
         Path, typer.Argument(help="Folder of files such as rtx4090_llama-3.1-8b_tp1_attention.csv.gz.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder to write <gpu>/<op>.parquet into.")],
-    gpu: Annotated[
-        list[str], typer.Option("--gpu", help="GPU to import; may be repeated (default: all).")
-    ] = [],  # noqa: B006
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace tables that exist.")] = False,
+    out: _ImportOut,
+    gpu: _ImportGpu = [],  # noqa: B006
+    overwrite: _Overwrite = False,
 ) -> None:
     """Import layer times of LLMServingSim's profiler (MIT): products and attention of one model and GPU each.
 
     Example: simserve profile import llmservingsim measurements --out my_profiles --gpu rtx_4090
     """
-    from simserve.errors import ProfileError
     from simserve.latency.importing.llmservingsim import import_llmservingsim
+
+    _import(out, overwrite, import_llmservingsim(source, out, list(gpu)))
+
+
+def _import(out: Path, overwrite: bool, tables: Iterable[tuple[str, str, int]]) -> None:
+    """Let the importer write its tables, unless tables are there already; `tables` does nothing before."""
+    from simserve.errors import ProfileError
 
     existing = sorted(out.glob("*/*.parquet"))
     if existing and not overwrite:
         raise ProfileError(f"--out {out}: holds {existing[0].relative_to(out)} already; say --overwrite")
-    for name, op, rows in import_llmservingsim(source, out, list(gpu)):
+    for name, op, rows in tables:
         print(f"{name}/{op}: {rows} rows", file=sys.stderr)
     print(out)
 

@@ -6,6 +6,7 @@ from layer to layer: ranks are shuffled per layer with the seed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,27 +21,35 @@ from simserve.registry import Registry
 POPULARITIES: Registry[type] = Registry("expert load", "simserve.experts")
 
 
-class Popularity(BaseModel):
+class Popularity(BaseModel, ABC):
     """Base of the models: their settings are frozen, unknown names refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    def weights(self, layers: int, experts: int, random: np.random.Generator) -> Float64:
-        """Return relative chances of the first pick, float64[layers, experts]."""
-        raise NotImplementedError
-
+    @abstractmethod
     def shares(self, layers: int, experts: int, topk: float, seed: int) -> Float64:
         """Return the probability that a token picks each expert, float64[layers, experts]."""
-        random = np.random.default_rng([seed, 0x6578])
-        return pick_shares(self.weights(layers, experts, random), topk)
 
     def recording(self, layers: int, experts: int) -> Recording | None:
         """Return a recording that says how shares change with time, if this is one."""
         return None
 
 
+class Drawn(Popularity):
+    """Picks drawn one after the other, without putting back, by weights."""
+
+    @abstractmethod
+    def weights(self, layers: int, experts: int, random: np.random.Generator) -> Float64:
+        """Return relative chances of the first pick, float64[layers, experts]."""
+
+    def shares(self, layers: int, experts: int, topk: float, seed: int) -> Float64:
+        """Return the probability that a token picks each expert, float64[layers, experts]."""
+        random = np.random.default_rng([seed, 0x6578])
+        return pick_shares(self.weights(layers, experts, random), topk)
+
+
 @POPULARITIES.register("uniform")
-class Uniform(Popularity):
+class Uniform(Drawn):
     """Every expert is as likely as any other."""
 
     def weights(self, layers: int, experts: int, random: np.random.Generator) -> Float64:
@@ -49,7 +58,7 @@ class Uniform(Popularity):
 
 
 @POPULARITIES.register("zipf")
-class Zipf(Popularity):
+class Zipf(Drawn):
     """The r-th most popular expert has weight r^-s."""
 
     s: Annotated[float, Field(ge=0, le=10)] = Field(description="Exponent; 0 = uniform.")
@@ -60,7 +69,7 @@ class Zipf(Popularity):
 
 
 @POPULARITIES.register("dirichlet")
-class Dirichlet(Popularity):
+class Dirichlet(Drawn):
     """Weights drawn from a symmetric Dirichlet distribution."""
 
     concentration: Annotated[float, Field(gt=0, le=1e6)] = Field(
@@ -74,7 +83,7 @@ class Dirichlet(Popularity):
 
 
 @POPULARITIES.register("power_law")
-class PowerLaw(Popularity):
+class PowerLaw(Drawn):
     """Weights drawn from the density x^-alpha between 1 and `spread`."""
 
     alpha: Annotated[float, Field(gt=0, le=10)] = Field(

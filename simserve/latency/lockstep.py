@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from simserve.core import Chunk
 from simserve.experts import contiguous
 from simserve.experts.maxima import RankMaximum
+from simserve.latency.attention_pages import AttentionPages
 from simserve.latency.base import PAGE, PROVENANCE
 from simserve.latency.blocks.plan import GroupLayers
 from simserve.latency.counted import CountedTimes
@@ -27,8 +28,6 @@ from simserve.latency.overlap import OverlapSpec, Parts, beside, serial, two_bat
 from simserve.latency.table_latency import TableLatency
 
 Int64 = NDArray[np.int64]
-_FIRST_SEQUENCES = 64
-_FIRST_PAGES = 8
 
 
 class RankWork(NamedTuple):
@@ -92,9 +91,7 @@ class LockstepLatency:
         self._beside = CountedTimes(besides, 1024) if besides and overlap.scmoe == "auto" else None
         attentions = sum(layers.times for layers in rank.plan.attention)
         self._beside_share = sum(g.beside_attentions for g in self._groups) / max(1, attentions)
-        self._page_rows = np.full((_FIRST_SEQUENCES, _FIRST_PAGES), -1, np.int64)
-        self._pages = np.zeros((16, PAGE), np.int64)
-        self._page_count = 0
+        self._pages = AttentionPages(lambda sequences, page: self.attention_page_ns(sequences, page))
         self._wires: dict[tuple[int, int], tuple[int, int, Float64]] = {}
         self._experts: dict[tuple[int, bool], tuple[int, Float64]] = {}
         self._experts_of: RankMaximum | None = None
@@ -124,7 +121,7 @@ class LockstepLatency:
         shown = (sequences + 1) // 2 if halved else sequences
         most_shown = queries * int(shown.max())
         total *= queries
-        attention = self._attention(shown, contexts)
+        attention = self._pages.at(shown, contexts)
         local = attention + self._by_sequences(queries * shown)[:, None]
         graph = most_shown <= self._graphs
         if graph:
@@ -138,7 +135,7 @@ class LockstepLatency:
         kernels_ns = kernels_ns + self._draft_ns(sequences, contexts, maximum)
         cpu_ns = self._step_cpu_ns + self._sequence_cpu_ns * most
         late = local.argmax(axis=0)
-        rows = self._page_rows[shown[late], contexts[late, np.arange(len(late))] // PAGE]
+        rows = self._pages.row_of(shown[late], contexts[late, np.arange(len(late))])
         note = self._note(parts, halved, total, most_shown, rows)
         return self._with_overhead(kernels_ns, cpu_ns, not graph), note
 
@@ -175,7 +172,7 @@ class LockstepLatency:
             cpu_ns = max(cpu_ns, self._sequence_cpu_ns * shown + self._chunk_cpu_ns * len(work.chunks))
         if len(sequences):
             shown = (sequences + 1) // 2 if halved else sequences
-            rest = self._attention(shown, contexts[:, None])[:, 0] + self._by_sequences(shown)
+            rest = self._pages.at(shown, contexts[:, None])[:, 0] + self._by_sequences(shown)
             local = rest + (padded_ns if graph else self._by_tokens(shown))
             slowest, attention = max(slowest, int(local.max())), max(attention, int(rest.max()))
             cpu_ns = max(cpu_ns, self._sequence_cpu_ns * int(sequences.max()))
@@ -241,34 +238,6 @@ class LockstepLatency:
         return np.array([self.rank.tokens_ns(n) for n in counts.tolist()], np.int64)
 
     # -- parts --------------------------------------------------------------------------------------------
-
-    def _attention(self, sequences: Int64, contexts: Int64) -> Int64:
-        """Return attention times, int64[r, k], by look-up."""
-        pages = contexts // PAGE
-        self._need_pages(sequences, pages)
-        rows = self._page_rows[sequences[:, None], pages]
-        return self._pages[rows, contexts % PAGE]
-
-    def _need_pages(self, sequences: Int64, pages: Int64) -> None:
-        shape = self._page_rows.shape
-        most, last = int(sequences.max()), int(pages.max())
-        if most >= shape[0] or last >= shape[1]:
-            larger = np.full((max(shape[0], 2 * most), max(shape[1], 2 * last)), -1, np.int64)
-            larger[: shape[0], : shape[1]] = self._page_rows
-            self._page_rows = larger
-        low, high = pages.min(axis=1), pages.max(axis=1)
-        wanted = {
-            (n, page)
-            for n, a, b in zip(sequences.tolist(), low.tolist(), high.tolist(), strict=True)
-            for page in range(a, b + 1)
-        }
-        for n, page in sorted(wanted):
-            if self._page_rows[n, page] < 0:
-                if self._page_count == len(self._pages):
-                    self._pages = np.concatenate([self._pages, np.zeros_like(self._pages)])
-                self._pages[self._page_count] = self.attention_page_ns(n, page)
-                self._page_rows[n, page] = self._page_count
-                self._page_count += 1
 
     def _draft_ns(self, sequences: Int64, contexts: Int64, maximum: RankMaximum | None) -> Int64:
         """Return what comes before the step to draft its tokens, int64[k] (nothing here)."""
@@ -384,8 +353,8 @@ class LockstepLatency:
         if note.rows[0] == MIXED:
             self._mixed_ns += int(local.sum())
             return
-        if len(self._row_ns) < self._page_count:
-            self._row_ns = np.concatenate([self._row_ns, np.zeros(len(self._pages) - len(self._row_ns))])
+        if len(self._row_ns) < len(self._pages):
+            self._row_ns = np.concatenate([self._row_ns, np.zeros(len(self._pages))])
         np.add.at(self._row_ns, note.rows[:steps], local)
 
     def step_provenance(self) -> dict[str, float]:
@@ -396,11 +365,11 @@ class LockstepLatency:
         total = self._group_parts.copy()
         if self._mixed_ns:
             total += self._mixed_ns * _shares(self.rank.step_provenance())
-        for n, page in np.argwhere(self._page_rows >= 0).tolist():
-            ns = self._row_ns[self._page_rows[n, page]] if self._page_rows[n, page] < len(self._row_ns) else 0
-            if ns:
-                ones = np.ones(PAGE, np.int64)
-                total += ns * _shares(self.rank.decode_provenance(n, page, ones))
+        ones = np.ones(PAGE, np.int64)
+        for sequences, page, row in self._pages.known():
+            if row < len(self._row_ns) and self._row_ns[row]:
+                shares = _shares(self.rank.decode_provenance(sequences, page, ones))
+                total += self._row_ns[row] * shares
         known = float(total.sum())
         if known > self._total_ns:
             total *= self._total_ns / known
@@ -413,6 +382,7 @@ class LockstepLatency:
         self._total_ns = self._mixed_ns = 0
         self._group_parts = np.zeros(4)
         self._row_ns = np.zeros(len(self._pages))
+        """Time by row of the attention pages."""
         self.rank.forget()
 
 

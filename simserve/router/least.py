@@ -7,6 +7,7 @@ between two refreshes see the same numbers, and follow each other to the same re
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from simserve.core import Request
@@ -14,7 +15,7 @@ from simserve.router.base import ROUTERS, StateParams, Target
 from simserve.router.ties import Rotation
 
 
-class _Least:
+class _Least(ABC):
     """Chooses the target with the smallest load."""
 
     Params = StateParams
@@ -28,9 +29,9 @@ class _Least:
         """Return the target with the smallest load."""
         return self._rotation.smallest([self.load(target, now_ns) for target in targets])
 
+    @abstractmethod
     def load(self, target: Target, now_ns: int) -> float:
         """Return what is compared."""
-        raise NotImplementedError
 
 
 @ROUTERS.register("least_outstanding_requests")

@@ -6,6 +6,7 @@ all behind it. A request whose blocks a tier below HBM has is set aside while th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import MutableMapping
 from enum import Enum
 
@@ -26,7 +27,7 @@ class Held(Enum):
     """It does not fit: nobody behind it is tried."""
 
 
-class Admission:
+class Admission(ABC):
     """The part of the policy that admits; what it works on is the policy's."""
 
     params: VllmParams
@@ -47,9 +48,9 @@ class Admission:
             return len(self.queue)
         return len(self.queue) + self.loads.waiting
 
+    @abstractmethod
     def holds_prompts(self) -> bool:
         """Return True if prompts must wait for the interval between prefills."""
-        raise NotImplementedError
 
     def _next_waiting(self) -> Request | None:
         """Return the request to admit next: one whose KV has come up from a tier, else the queue's head."""

@@ -6,6 +6,7 @@ prompt chunk beside decoding sequences; both are what the rules of `latency.kern
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -38,7 +39,7 @@ def _grid(first: tuple[int, ...], second: tuple[int, ...]) -> Iterator[tuple[int
             yield max(level_a, level_b), a, b
 
 
-class _Attention:
+class _Attention(ABC):
     """What the four tables share."""
 
     name = ""
@@ -68,13 +69,13 @@ class _Attention:
         spans = self.spans(dict(case.key))
         return paged_attention(device, case.backend, _heads_of(case), case["dtype"], spans)
 
+    @abstractmethod
     def points(self, shapes: Shapes) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield (level, values of the sweep columns)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def spans(self, key: dict[str, Any]) -> list[Span]:
         """Return the sequences of a point."""
-        raise NotImplementedError
 
     def _fits(self, spans: list[Span], device: Device) -> bool:
         return (
