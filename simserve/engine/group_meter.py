@@ -10,7 +10,7 @@ from simserve.engine.gaps import GapRecorder
 from simserve.engine.spec import GroupSpec
 from simserve.experts.maxima import RankMaximum
 from simserve.experts.state import ExpertState
-from simserve.latency.lockstep import PHASES, StepNote
+from simserve.latency.lockstep_books import PHASES, StepNote
 
 Int64 = NDArray[np.int64]
 _BUFFERED = 1 << 13

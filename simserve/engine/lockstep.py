@@ -25,7 +25,8 @@ from simserve.engine.rank import NEVER, Rank
 from simserve.engine.replica import Replica
 from simserve.engine.spec import GroupSpec
 from simserve.experts.state import ExpertState
-from simserve.latency.lockstep import RankWork, StepNote
+from simserve.latency.lockstep import RankWork
+from simserve.latency.lockstep_books import StepNote
 
 Int64 = NDArray[np.int64]
 _MOST_STEPS = 256

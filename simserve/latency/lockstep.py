@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.core import Chunk
-from simserve.experts import contiguous
 from simserve.experts.maxima import RankMaximum
 from simserve.latency.attention_pages import AttentionPages
-from simserve.latency.base import PAGE, PROVENANCE
-from simserve.latency.blocks.plan import GroupLayers
+from simserve.latency.base import PAGE
 from simserve.latency.counted import CountedTimes
-from simserve.latency.grid import ANALYTIC, INTERPOLATED, Float64
+from simserve.latency.lockstep_books import MIXED, LockstepBooks, StepNote
+from simserve.latency.moe_layers import MoeLayers
 from simserve.latency.overhead import EngineOverhead
 from simserve.latency.overlap import OverlapSpec, Parts, beside, serial, two_batches
 from simserve.latency.table_latency import TableLatency
@@ -36,24 +35,6 @@ class RankWork(NamedTuple):
     decodes: int
     decode_context: int
     chunks: Sequence[Chunk]
-
-
-class StepNote(NamedTuple):
-    """What k steps are made of, for the books, before any overlap."""
-
-    slowest_ns: Int64
-    """The slowest rank's own work in each step, int64[k]."""
-    rows: Int64
-    """What it computes: a row of the table of attention pages (int64[k]), or -1 with prompt chunks."""
-    group_ns: tuple[int, int, int, int]
-    """Shared expert, dispatch, experts, combine of each step."""
-    group_parts: Float64
-    """ns of these by `PROVENANCE`, float64[4]."""
-    group_tokens: int
-
-
-PHASES = ("slowest rank", "shared expert", "dispatch", "experts", "combine")
-MIXED = -1
 
 
 class LockstepLatency:
@@ -82,27 +63,20 @@ class LockstepLatency:
         self.ranks = ranks
         self.overlap = overlap
         self.estimated = estimated
-        self._solve_us = solve_us
-        self._groups: list[GroupLayers] = rank.plan.groups
-        self._moe_layers = sum(group.times for group in self._groups)
-        shared = [op._replace(times=op.times * g.times) for g in self._groups for op in g.shared]
-        besides = [op for g in self._groups for op in g.beside]
-        self._shared = CountedTimes(shared, 1024)
+        groups = rank.plan.groups
+        self._moe = MoeLayers(groups, ranks, solve_us)
+        besides = [op for group in groups for op in group.beside]
         self._beside = CountedTimes(besides, 1024) if besides and overlap.scmoe == "auto" else None
         attentions = sum(layers.times for layers in rank.plan.attention)
-        self._beside_share = sum(g.beside_attentions for g in self._groups) / max(1, attentions)
+        self._beside_share = sum(group.beside_attentions for group in groups) / max(1, attentions)
         self._pages = AttentionPages(lambda sequences, page: self.attention_page_ns(sequences, page))
-        self._wires: dict[tuple[int, int], tuple[int, int, Float64]] = {}
-        self._experts: dict[tuple[int, bool], tuple[int, Float64]] = {}
-        self._experts_of: RankMaximum | None = None
-        self._even: dict[tuple[int, int], RankMaximum] = {}
+        self._books = LockstepBooks(rank, self._pages)
         self._graphs = overhead.capture_sizes[-1] if overhead.capture_sizes else 0
         self._launch_ns = round(1000 * overhead.launch_layer_us * rank.plan.layers) if self._graphs else 0
         self._step_cpu_ns = round(1000 * overhead.step_us)
         self._sequence_cpu_ns = round(1000 * overhead.sequence_us)
         self._chunk_cpu_ns = round(1000 * overhead.request_us)
         self._gap_ns = round(1000 * overhead.gap_us)
-        self.forget()
 
     # -- steps --------------------------------------------------------------------------------------------
 
@@ -248,144 +222,25 @@ class LockstepLatency:
         return self.rank.attention_page_ns(sequences, page)
 
     def _parts(self, slowest: Int64, most: int, total: int, maximum: RankMaximum | None) -> Parts:
-        if not self._groups:
-            return Parts(slowest, 0, 0, 0, 0, 0)
-        experts_ns, _ = self._experts_ns(most, total, maximum)
-        dispatch_ns, combine_ns, _ = self._wire(most, self._received(most, total, maximum))
-        shared_ns = self._shared.at(most)
-        if not self.overlap.shared_expert:
-            slowest, shared_ns = slowest + shared_ns, 0
-        sms = self._groups[0].kernels.share_of_sms(most)
-        return Parts(slowest, shared_ns, dispatch_ns, experts_ns, combine_ns, self._moe_layers, sms)
-
-    def _received(self, most: int, total: int, maximum: RankMaximum | None) -> int:
-        """Return the tokens per rank at which an even exchange takes as long: what the fullest rank sends,
-        or what the busiest receives.
-
-        Measured exchanges had uniform picks, whose own unevenness is taken off.
-        """
-        together = self._groups[0].kernels.ranks_per_port(most)
-        if maximum is None or not together:
-            return most
-        gamma = maximum.port_gamma(total, together) / self._even_of(maximum).port_gamma(total, together)
-        return max(most, round(gamma * total / self.ranks))
-
-    def _even_of(self, maximum: RankMaximum) -> RankMaximum:
-        """Return uniform picks on the same ranks, for comparison (few layers are enough)."""
-        shares, ranks = maximum.shares, maximum.placement.ranks
-        key = (shares.shape[1], ranks)
-        if key not in self._even:
-            picks = np.full((8, shares.shape[1]), shares[0].sum() / shares.shape[1])
-            even = contiguous(8, shares.shape[1], ranks, -shares.shape[1] % ranks)
-            self._even[key] = RankMaximum(picks, even)
-        return self._even[key]
-
-    def _wire(self, sent: int, received: int) -> tuple[int, int, Float64]:
-        """Return dispatch and combine of all layers in ns, and their ns by provenance, float64[4]."""
-        key = (sent, received)
-        found = self._wires.get(key)
-        if found is None:
-            ends, parts = [0.0, 0.0], np.zeros(4)
-            for group in self._groups:
-                costs = group.kernels.wire(np.array([float(sent)]), np.array([float(received)]))
-                for end, cost in enumerate(costs):
-                    ends[end] += float(cost.us[0]) * group.times
-                    parts[int(cost.tags[0])] += 1000 * float(cost.us[0]) * group.times
-            solve_us = self._solve_us * self._moe_layers
-            parts[ANALYTIC] += 1000 * solve_us
-            ends[0] += solve_us
-            found = self._wires[key] = (round(1000 * ends[0]), round(1000 * ends[1]), parts)
-        return found
-
-    def _experts_ns(self, most: int, total: int, maximum: RankMaximum | None) -> tuple[int, Float64]:
-        """Return the busiest rank's experts in all layers, and the ns by provenance."""
-        if maximum is not self._experts_of:
-            self._experts_of = maximum
-            self._experts.clear()
-        key = self._experts_key(most, total)
-        found = self._experts.get(key)
-        if found is None:
-            us, parts = 0.0, np.zeros(4)
-            for group in self._groups:
-                cost = group.kernels.experts(np.array([float(most)]), np.array([float(total)]))
-                layer_us = float(cost.us[0])
-                if maximum is not None:
-                    layer_us = self._slowest_us(group, most, total, key[1], maximum)
-                us += layer_us * group.times
-                parts[int(cost.tags[0])] += 1000 * layer_us * group.times
-            found = self._experts[key] = (round(1000 * us), parts)
-        return found
-
-    def _slowest_us(
-        self, group: GroupLayers, most: int, total: int, low: bool, maximum: RankMaximum
-    ) -> float:
-        """Return the mean over layers of the busiest rank's time."""
-        fullest = np.array([float(most)])
-
-        def cost_us(tokens: Float64) -> Float64:
-            return group.kernels.experts(fullest, tokens).us
-
-        return maximum.mean_us(total, cost_us, f"{id(group.kernels)} {low}") / maximum.layers
+        return self._moe.parts(slowest, most, total, maximum, self.overlap.shared_expert)
 
     # -- the books ----------------------------------------------------------------------------------------
 
     def _note(self, parts: Parts, halved: bool, total: int, most: int, rows: Int64) -> StepNote:
         factor = 2 if halved else 1
-        by_tag = np.zeros(4)
-        if self._groups:
-            half_total = -(-total // 2) if halved else total
-            received = self._received(most, half_total, self._experts_of)
-            by_tag = self._wire(most, received)[2] + self._experts_ns(most, half_total, self._experts_of)[1]
-            by_tag[INTERPOLATED] += parts.shared
+        by_tag = self._moe.provenance_ns(most, -(-total // 2) if halved else total, parts.shared)
         shared, dispatch, experts, combine = (factor * ns for ns in parts[1:5])
         group_ns = (shared, dispatch, experts, combine)
         return StepNote(factor * parts.local, rows, group_ns, factor * by_tag, total)
 
-    def _experts_key(self, most: int, total: int) -> tuple[int, bool]:
-        """Return what the experts' time depends on: all tokens, and which kernels run."""
-        return total, self._groups[0].kernels.share_of_sms(most) == 0.0
-
     def book(self, note: StepNote, steps: int, total_ns: int) -> None:
         """Book the first `steps` of the noted steps, which took `total_ns`."""
-        self._total_ns += total_ns
-        self._group_parts += steps * note.group_parts
-        local = note.slowest_ns[:steps]
-        if note.rows[0] == MIXED:
-            self._mixed_ns += int(local.sum())
-            return
-        if len(self._row_ns) < len(self._pages):
-            self._row_ns = np.concatenate([self._row_ns, np.zeros(len(self._pages))])
-        np.add.at(self._row_ns, note.rows[:steps], local)
+        self._books.book(note, steps, total_ns)
 
     def step_provenance(self) -> dict[str, float]:
-        """Return ns by `PROVENANCE` of all that was booked.
-
-        Where parts overlap they count in proportion; what no kernel explains is the engine's own time.
-        """
-        total = self._group_parts.copy()
-        if self._mixed_ns:
-            total += self._mixed_ns * _shares(self.rank.step_provenance())
-        ones = np.ones(PAGE, np.int64)
-        for sequences, page, row in self._pages.known():
-            if row < len(self._row_ns) and self._row_ns[row]:
-                shares = _shares(self.rank.decode_provenance(sequences, page, ones))
-                total += self._row_ns[row] * shares
-        known = float(total.sum())
-        if known > self._total_ns:
-            total *= self._total_ns / known
-        else:
-            total[ANALYTIC] += self._total_ns - known
-        return dict(zip(PROVENANCE, total.tolist(), strict=True))
+        """Return ns by `PROVENANCE` of all that was booked."""
+        return self._books.step_provenance()
 
     def forget(self) -> None:
         """Drop what was booked so far."""
-        self._total_ns = self._mixed_ns = 0
-        self._group_parts = np.zeros(4)
-        self._row_ns = np.zeros(len(self._pages))
-        """Time by row of the attention pages."""
-        self.rank.forget()
-
-
-def _shares(ns_by_provenance: dict[str, float]) -> Float64:
-    shares = np.array([ns_by_provenance[name] for name in PROVENANCE])
-    return shares / max(1.0, shares.sum())
+        self._books.forget()

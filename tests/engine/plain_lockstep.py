@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simserve.latency.lockstep import StepNote
+from simserve.latency.lockstep_books import StepNote
 from tests.engine.plain_latency import PlainLatency
 
 

@@ -1,0 +1,133 @@
+"""The MoE layers at which ranks meet: dispatch, the experts of the busiest rank, combine.
+
+Times are sums over all MoE layers, looked up by the tokens of the fullest rank and of all ranks; what is
+uneven beyond the tokens (which experts they pick) comes as a `RankMaximum`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simserve.experts import contiguous
+from simserve.experts.maxima import RankMaximum
+from simserve.latency.blocks.plan import GroupLayers
+from simserve.latency.counted import CountedTimes
+from simserve.latency.grid import ANALYTIC, INTERPOLATED, Float64
+from simserve.latency.overlap import Ns, Parts
+
+
+class MoeLayers:
+    """What the ranks of a group do together."""
+
+    def __init__(self, groups: list[GroupLayers], ranks: int, solve_us: float) -> None:
+        """`solve_us` comes before the dispatch of each layer."""
+        self.layers = sum(group.times for group in groups)
+        self._groups = groups
+        self._ranks = ranks
+        self._solve_us = solve_us
+        shared = [op._replace(times=op.times * g.times) for g in groups for op in g.shared]
+        self._shared = CountedTimes(shared, 1024)
+        self._wires: dict[tuple[int, int], tuple[int, int, Float64]] = {}
+        self._experts: dict[tuple[int, bool], tuple[int, Float64]] = {}
+        self._maximum: RankMaximum | None = None
+        self._even: dict[tuple[int, int], RankMaximum] = {}
+
+    def parts(
+        self, local_ns: Ns, most: int, total: int, maximum: RankMaximum | None, shared_apart: bool
+    ) -> Parts:
+        """Return the parts of steps whose slowest rank computes for `local_ns` by itself (int64[k]).
+
+        `most` tokens are on the fullest rank, `total` on all; `maximum` knows the busiest expert rank (None:
+        all even). The shared expert is kept apart, or counted with `local_ns`.
+        """
+        if not self._groups:
+            return Parts(local_ns, 0, 0, 0, 0, 0)
+        experts_ns, _ = self._experts_ns(most, total, maximum)
+        dispatch_ns, combine_ns, _ = self._wire(most, self._received(most, total, maximum))
+        shared_ns = self._shared.at(most)
+        if not shared_apart:
+            local_ns, shared_ns = local_ns + shared_ns, 0
+        sms = self._groups[0].kernels.share_of_sms(most)
+        return Parts(local_ns, shared_ns, dispatch_ns, experts_ns, combine_ns, self.layers, sms)
+
+    def provenance_ns(self, most: int, total: int, shared_ns: int) -> Float64:
+        """Return ns by `PROVENANCE` of what is not local in the parts asked for last, float64[4]."""
+        if not self._groups:
+            return np.zeros(4)
+        received = self._received(most, total, self._maximum)
+        by_tag = self._wire(most, received)[2] + self._experts_ns(most, total, self._maximum)[1]
+        by_tag[INTERPOLATED] += shared_ns
+        return by_tag
+
+    def _received(self, most: int, total: int, maximum: RankMaximum | None) -> int:
+        """Return the tokens per rank at which an even exchange takes as long: what the fullest rank sends,
+        or what the busiest receives.
+
+        Measured exchanges had uniform picks, whose own unevenness is taken off.
+        """
+        together = self._groups[0].kernels.ranks_per_port(most)
+        if maximum is None or not together:
+            return most
+        gamma = maximum.port_gamma(total, together) / self._even_of(maximum).port_gamma(total, together)
+        return max(most, round(gamma * total / self._ranks))
+
+    def _even_of(self, maximum: RankMaximum) -> RankMaximum:
+        """Return uniform picks on the same ranks, for comparison (few layers are enough)."""
+        shares, ranks = maximum.shares, maximum.placement.ranks
+        key = (shares.shape[1], ranks)
+        if key not in self._even:
+            picks = np.full((8, shares.shape[1]), shares[0].sum() / shares.shape[1])
+            even = contiguous(8, shares.shape[1], ranks, -shares.shape[1] % ranks)
+            self._even[key] = RankMaximum(picks, even)
+        return self._even[key]
+
+    def _wire(self, sent: int, received: int) -> tuple[int, int, Float64]:
+        """Return dispatch and combine of all layers in ns, and their ns by provenance, float64[4]."""
+        key = (sent, received)
+        found = self._wires.get(key)
+        if found is None:
+            ends, parts = [0.0, 0.0], np.zeros(4)
+            for group in self._groups:
+                costs = group.kernels.wire(np.array([float(sent)]), np.array([float(received)]))
+                for end, cost in enumerate(costs):
+                    ends[end] += float(cost.us[0]) * group.times
+                    parts[int(cost.tags[0])] += 1000 * float(cost.us[0]) * group.times
+            solve_us = self._solve_us * self.layers
+            parts[ANALYTIC] += 1000 * solve_us
+            ends[0] += solve_us
+            found = self._wires[key] = (round(1000 * ends[0]), round(1000 * ends[1]), parts)
+        return found
+
+    def _experts_ns(self, most: int, total: int, maximum: RankMaximum | None) -> tuple[int, Float64]:
+        """Return the busiest rank's experts in all layers, and the ns by provenance."""
+        if maximum is not self._maximum:
+            self._maximum = maximum
+            self._experts.clear()
+        key = self._experts_key(most, total)
+        found = self._experts.get(key)
+        if found is None:
+            us, parts = 0.0, np.zeros(4)
+            for group in self._groups:
+                cost = group.kernels.experts(np.array([float(most)]), np.array([float(total)]))
+                layer_us = float(cost.us[0])
+                if maximum is not None:
+                    layer_us = self._slowest_us(group, most, total, key[1], maximum)
+                us += layer_us * group.times
+                parts[int(cost.tags[0])] += 1000 * layer_us * group.times
+            found = self._experts[key] = (round(1000 * us), parts)
+        return found
+
+    def _slowest_us(
+        self, group: GroupLayers, most: int, total: int, low: bool, maximum: RankMaximum
+    ) -> float:
+        """Return the mean over layers of the busiest rank's time."""
+        fullest = np.array([float(most)])
+
+        def cost_us(tokens: Float64) -> Float64:
+            return group.kernels.experts(fullest, tokens).us
+
+        return maximum.mean_us(total, cost_us, f"{id(group.kernels)} {low}") / maximum.layers
+
+    def _experts_key(self, most: int, total: int) -> tuple[int, bool]:
+        """Return what the experts' time depends on: all tokens, and which kernels run."""
+        return total, self._groups[0].kernels.share_of_sms(most) == 0.0
