@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from simserve.metrics.names import short_names
 from simserve.report.format import number, percent
 from simserve.report.study_words import size_headline
 
 MOST_ROWS = 30
 PLAIN_WIDTH = 140
+HEADING_WIDTH = 10
 
 
 def print_sweep(study: dict[str, Any]) -> None:
     """Print the points of a sweep with the numbers that people look for first."""
-    table = Table(title=study["name"], title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for path in study["paths"]:
-        table.add_column(path.rpartition(".")[2], overflow="fold")
+    table = Table(title=study["name"], title_justify="left", box=None, padding=(0, 1, 0, 0))
+    for name in short_names(study["paths"]).values():
+        table.add_column(_heading(name), overflow="fold")
     for name in ("TTFT p99\nms", "TPOT p50\nms", "output\ntokens/s", "cost/M\ntokens", "SLO"):
         table.add_column(name, justify="right", no_wrap=True)
     done = [point for point in study["points"] if point["status"] == "done"]
@@ -42,6 +45,11 @@ def print_sweep(study: dict[str, Any]) -> None:
         for reason in reasons[:5]:
             n = sum(point["reason"] == reason for point in points)
             console.print(f"{status}: {n:,} x {reason}", soft_wrap=True)
+
+
+def _heading(name: str) -> str:
+    """Return a name in short lines, broken after its underscores."""
+    return "\n".join(textwrap.wrap(name.replace("_", "_ "), HEADING_WIDTH)).replace("_ ", "_")
 
 
 def _console() -> Console:

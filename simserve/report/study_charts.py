@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
+from simserve.metrics.names import short_names
 from simserve.report.format import number
 from simserve.report.page import Figure
 
@@ -28,7 +29,7 @@ def parallel_coordinates(study: dict[str, Any], done: Sequence[Point]) -> dict[s
     """Return one line per point over its settings and its outcomes; empty for fewer than two points."""
     if len(done) < 2:
         return {}
-    axes = [_setting_axis(path, done) for path in study["paths"]]
+    axes = [_setting_axis(path, name, done) for path, name in short_names(study["paths"]).items()]
     axes += [
         _number_axis(label, [point["means"][key] for point in done])
         for key, label in OUTCOMES
@@ -90,12 +91,12 @@ def _number_axis(label: str, values: list[float]) -> dict[str, Any]:
     return {"label": label, "at": at, "ticks": [(0.0, number(low)), (1.0, number(high))]}
 
 
-def _setting_axis(path: str, done: Sequence[Point]) -> dict[str, Any]:
+def _setting_axis(path: str, name: str, done: Sequence[Point]) -> dict[str, Any]:
     levels = _levels(done, path)
-    places = {name: i / max(len(levels) - 1, 1) for i, name in enumerate(levels)}
-    ticks = [(place, name) for name, place in places.items()] if len(levels) <= 12 else []
+    places = {level: i / max(len(levels) - 1, 1) for i, level in enumerate(levels)}
+    ticks = [(place, level) for level, place in places.items()] if len(levels) <= 12 else []
     return {
-        "label": path.rpartition(".")[2],
+        "label": name,
         "at": [places[str(point["settings"].get(path))] for point in done],
         "ticks": ticks or [(0.0, levels[0]), (1.0, levels[-1])],
     }
@@ -238,7 +239,8 @@ def _mean(values: list[float] | None) -> float | None:
 
 
 def _label(point: Point) -> str:
-    return ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in point["settings"].items())
+    names = short_names(point["settings"])
+    return ", ".join(f"{names[path]} {value}" for path, value in point["settings"].items())
 
 
 def _axis(title: str, values: list[float]) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from simserve.metrics.names import short_names
 from simserve.report.format import number, percent
 
 
 def settings_words(settings: dict[str, Any]) -> str:
     """Return settings as people write them: `tp = 2, replicas = 4`."""
-    return ", ".join(f"{path} = {value}" for path, value in settings.items()) or "as the scenario says"
+    names = short_names(settings)
+    return ", ".join(f"{names[path]} = {value}" for path, value in settings.items()) or "as the scenario says"
 
 
 def sweep_headline(study: dict[str, Any], done: list[dict[str, Any]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from simserve.metrics.names import short_names
 from simserve.report.page import render
 from simserve.report.study_charts import (
     aim_chart,
@@ -49,6 +50,7 @@ def write_sweep_page(study: dict[str, Any], path: Path) -> None:
         done=done,
         left=left,
         columns=columns,
+        names=short_names(study["paths"]),
         maps=[name for name in charts if name.startswith("heat-")],
     )
     path.write_text(page, encoding="utf-8")

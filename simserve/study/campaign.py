@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from simserve.errors import ScenarioError
+from simserve.metrics.names import short_names
 from simserve.scenario.load import LoadedScenario, changed
 from simserve.study import identity, journal
 from simserve.study.bench import Outcome, Task
@@ -143,7 +144,8 @@ class Campaign:
         rank = self.rank(row) if self.rank else None
         if rank is not None and (self._least is None or rank < self._least):
             self._least = rank
-            self.counts.best = ", ".join(f"{path} {value}" for path, value in task.settings.items())
+            names = short_names(task.settings)
+            self.counts.best = ", ".join(f"{names[path]} {value}" for path, value in task.settings.items())
 
 
 @contextmanager
