@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint clean chromium fidelity
+.PHONY: demo test lint clean chromium fidelity reference
 
 demo: $(VENV)/.installed
 	@$(BIN)/simserve run scenarios/pd_split.yaml --force
@@ -21,6 +21,10 @@ lint: $(VENV)/.installed-dev
 # The tables of docs/fidelity.md (some ten minutes); says what it skips where measurements do not lie beside us.
 fidelity: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.fidelity
+
+# docs/reference: every key of a scenario and every command, from the program itself.
+reference: $(VENV)/.installed
+	$(BIN)/python -m simserve.cli.reference docs/reference
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("simserve needs Python 3.11 or newer: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'

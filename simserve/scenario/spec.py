@@ -164,7 +164,7 @@ class PoolSpec(_Part):
         "KV moving from one to the other as `transfer` says.",
     )
     gpu: str = Field(description="A GPU's name, such as h100_sxm (see `simserve gpus`).")
-    replicas: Degree = 1
+    replicas: Degree = Field(1, description="Equal copies of what tp, pp, dp and ep describe.")
     tp: Degree = Field(1, description="Tensor parallelism: GPUs that share every matrix.")
     pp: Degree = Field(1, description="Pipeline parallelism: stages of consecutive layers.")
     dp: Degree = Field(1, description="Attention data parallelism.")
@@ -292,7 +292,7 @@ class Scenario(_Part):
     sweep: SweepSpec | None = Field(None, description="Points for `simserve sweep`.")
     capacity: CapacitySpec | None = Field(None, description="Loads for `simserve capacity`.")
     size: SizeSpec | None = Field(None, description="Deployments for `simserve size`.")
-    search: SearchSpec | None = Field(None, description="Space and aims for `simserve sweep --search`.")
+    search: SearchSpec | None = Field(None, description="Space and aims for `simserve search`.")
 
     @model_validator(mode="after")
     def _whole(self) -> Scenario:

@@ -21,8 +21,8 @@ class _Part(BaseModel):
 class Span(_Part):
     """Values between two ends: whole numbers if both are written so (4, not 4.0), else fractions too."""
 
-    low: int | Finite = Field(alias="from")
-    high: int | Finite = Field(alias="to")
+    low: int | Finite = Field(alias="from", description="Least value.")
+    high: int | Finite = Field(alias="to", description="Greatest value.")
     log: bool = Field(False, description="Equal factors instead of equal differences.")
     steps: Annotated[int, Field(ge=2, le=10_000)] | None = Field(
         None, description="How many values a grid takes, both ends included; default: every whole number."
@@ -111,15 +111,17 @@ class CapacitySpec(_Part):
 class OfferSpec(_Part):
     """A GPU that can be had."""
 
-    price_per_gpu_hour: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    price_per_gpu_hour: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        description="Price of one GPU for one hour, in any currency."
+    )
     at_most: Count | None = Field(None, description="GPUs of this kind that can be had; default: any number.")
 
 
 class RatioSpec(_Part):
     """Prefill and decode replicas that come together."""
 
-    prefill: Annotated[int, Field(ge=1, le=64)] = 1
-    decode: Annotated[int, Field(ge=1, le=64)] = 1
+    prefill: Annotated[int, Field(ge=1, le=64)] = Field(1, description="Prefill replicas of a unit.")
+    decode: Annotated[int, Field(ge=1, le=64)] = Field(1, description="Decode replicas of a unit.")
 
 
 class SizeSpec(_Part):
@@ -131,10 +133,16 @@ class SizeSpec(_Part):
     replicas: Annotated[int, Field(ge=1, le=4096)] = Field(
         16, description="Most replicas (in a split: units of the ratio) that are tried."
     )
-    tp: Annotated[list[int], Field(min_length=1)] = [1, 2, 4, 8]
-    pp: Annotated[list[int], Field(min_length=1)] = [1]
-    dp: Annotated[list[int], Field(min_length=1)] = [1]
-    ep: Annotated[list[int], Field(min_length=1)] = [1]
+    tp: Annotated[list[int], Field(min_length=1)] = Field(
+        [1, 2, 4, 8], description="Degrees of tensor parallelism to try."
+    )
+    pp: Annotated[list[int], Field(min_length=1)] = Field([1], description="Pipeline stages to try.")
+    dp: Annotated[list[int], Field(min_length=1)] = Field(
+        [1], description="Degrees of attention data parallelism to try."
+    )
+    ep: Annotated[list[int], Field(min_length=1)] = Field(
+        [1], description="Degrees of expert parallelism to try."
+    )
     weights_dtype: Annotated[list[str], Field(min_length=1)] | None = Field(
         None, description="Default: that of the scenario's first pool."
     )
@@ -144,7 +152,9 @@ class SizeSpec(_Part):
     engine: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         default_factory=dict, description="Engine options by name, such as max_num_batched_tokens."
     )
-    layouts: Annotated[list[Literal["aggregated", "split"]], Field(min_length=1)] = ["aggregated"]
+    layouts: Annotated[list[Literal["aggregated", "split"]], Field(min_length=1)] = Field(
+        ["aggregated"], description="Replicas that do everything, or prefill and decode apart."
+    )
     ratios: list[RatioSpec] = Field(
         default_factory=lambda: [RatioSpec.model_validate({})],
         min_length=1,
@@ -165,12 +175,14 @@ class SearchSpec(_Part):
     minimise: list[str] = Field(default_factory=list, description="Columns of the results to make small.")
     maximise: list[str] = Field(default_factory=list, description="Columns of the results to make large.")
     trials: Count = Field(50, description="Points to try.")
-    sampler: Literal["tpe", "nsga2", "random"] = "tpe"
+    sampler: Literal["tpe", "nsga2", "random"] = Field(
+        "tpe", description="Which of optuna's samplers proposes."
+    )
     prices: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         default_factory=dict, description="Price of one GPU and hour by the GPU's name, for every pool of it."
     )
     where: list[ConstraintSpec] = Field(default_factory=list, description="Conditions that points must meet.")
-    replications: Annotated[int, Field(ge=1, le=1000)] = 1
+    replications: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Runs of each trial.")
 
     @model_validator(mode="after")
     def _aims(self) -> SearchSpec:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = sorted(path.name for path in DOCS.glob("*.md"))
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 TUTORIAL = (DOCS / "tutorial.md").read_text(encoding="utf-8")
 
 
@@ -53,7 +53,7 @@ def test_a_line_that_is_not_printed_is_found() -> None:
 
 
 def test_the_index_lists_every_page() -> None:
-    listed = re.findall(r"\]\(([a-z-]+\.md)\)", (DOCS / "README.md").read_text(encoding="utf-8"))
+    listed = re.findall(r"\]\(([a-z/-]+\.md)\)", (DOCS / "README.md").read_text(encoding="utf-8"))
     assert sorted(listed) == [page for page in PAGES if page != "README.md"]
 
 
@@ -61,7 +61,8 @@ def test_the_index_lists_every_page() -> None:
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
     links = re.findall(r"\]\((?!https?:)([^)#\s]+)", text)
-    assert [link for link in links if not (DOCS / link).exists()] == []
+    folder = (DOCS / page).parent
+    assert [link for link in links if not (folder / link).exists()] == []
 
 
 @pytest.mark.parametrize("page", ["tutorial.md", "how-it-works.md"])
