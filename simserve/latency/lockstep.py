@@ -91,8 +91,8 @@ class LockstepLatency:
         most, total = int(sequences.max()), int(sequences.sum())
         queries = self.queries
         fewest = queries * int(sequences.min())
-        halved = self._halved(len(sequences), fewest, self.overlap.min_decode_tokens)
-        shown = (sequences + 1) // 2 if halved else sequences
+        pieces = self._pieces(len(sequences), fewest, most, self.overlap.min_decode_tokens)
+        shown = -(-sequences // pieces)
         most_shown = queries * int(shown.max())
         total *= queries
         attention = self._pages.at(shown, contexts)
@@ -104,13 +104,13 @@ class LockstepLatency:
         else:
             run_tokens = most_shown
             slowest = (local + self._by_tokens(queries * shown)[:, None]).max(axis=0)
-        parts = self._parts(slowest, most_shown, -(-total // 2) if halved else total, maximum)
-        kernels_ns = self._compose(parts, halved, attention.max(axis=0), run_tokens)
+        parts = self._parts(slowest, most_shown, -(-total // pieces), maximum)
+        kernels_ns = self._compose(parts, pieces, attention.max(axis=0), run_tokens)
         kernels_ns = kernels_ns + self._draft_ns(sequences, contexts, maximum)
         cpu_ns = self._step_cpu_ns + self._sequence_cpu_ns * most
         late = local.argmax(axis=0)
         rows = self._pages.row_of(shown[late], contexts[late, np.arange(len(late))])
-        note = self._note(parts, halved, total, most_shown, rows)
+        note = self._note(parts, pieces, total, most_shown, rows)
         return self._with_overhead(kernels_ns, cpu_ns, not graph), note
 
     def mixed_step_ns(
@@ -129,8 +129,9 @@ class LockstepLatency:
         most = max(max(counts), int(sequences.max(initial=0)))
         fewest = min(min(counts), int(sequences.min(initial=most)))
         total = sum(counts) + int(sequences.sum())
-        halved = self._halved(len(works) + len(sequences), fewest, self.overlap.min_prefill_tokens)
-        most_shown = -(-most // 2) if halved else most
+        working = len(works) + len(sequences)
+        pieces = self._pieces(working, fewest, most, self.overlap.min_prefill_tokens)
+        most_shown = -(-most // pieces)
         graph = most_shown <= self._graphs
         run_tokens = self.overhead.padded(most_shown) if graph else most_shown
         padded_ns = self.rank.tokens_ns(run_tokens)
@@ -138,23 +139,23 @@ class LockstepLatency:
         for work, count in zip(works, counts, strict=True):
             tokens_ns = self.rank.tokens_ns(count)
             rest_ns = self.rank.step_ns(work.decodes, work.decode_context, work.chunks) - tokens_ns
-            if halved:
-                rest_ns, tokens_ns = -(-rest_ns // 2), self.rank.tokens_ns(-(-count // 2))
+            if pieces > 1:
+                rest_ns, tokens_ns = -(-rest_ns // pieces), self.rank.tokens_ns(-(-count // pieces))
             slowest = max(slowest, rest_ns + (padded_ns if graph else tokens_ns))
             attention = max(attention, rest_ns)
             shown = work.decodes + sum([chunk.last for chunk in work.chunks])
             cpu_ns = max(cpu_ns, self._sequence_cpu_ns * shown + self._chunk_cpu_ns * len(work.chunks))
         if len(sequences):
-            shown = (sequences + 1) // 2 if halved else sequences
+            shown = -(-sequences // pieces)
             rest = self._pages.at(shown, contexts[:, None])[:, 0] + self._by_sequences(shown)
             local = rest + (padded_ns if graph else self._by_tokens(shown))
             slowest, attention = max(slowest, int(local.max())), max(attention, int(rest.max()))
             cpu_ns = max(cpu_ns, self._sequence_cpu_ns * int(sequences.max()))
         one = np.array([slowest], np.int64)
-        parts = self._parts(one, most_shown, -(-total // 2) if halved else total, maximum)
-        kernels_ns = self._compose(parts, halved, np.array([attention], np.int64), run_tokens)
+        parts = self._parts(one, most_shown, -(-total // pieces), maximum)
+        kernels_ns = self._compose(parts, pieces, np.array([attention], np.int64), run_tokens)
         step_ns = self._with_overhead(kernels_ns, self._step_cpu_ns + cpu_ns, True)
-        return int(step_ns[0]), self._note(parts, halved, total, most_shown, np.array([MIXED]))
+        return int(step_ns[0]), self._note(parts, pieces, total, most_shown, np.array([MIXED]))
 
     def quietly_step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> int:
         """Return the duration of a step in which every rank does this, experts even; books nothing."""
@@ -187,12 +188,17 @@ class LockstepLatency:
         """Return nothing: groups book their steps by `book`."""
         return {}
 
-    def _halved(self, working: int, fewest: int, least: int) -> bool:
-        """Return True if the step is split in two: every rank must have enough to do."""
-        return self.overlap.two_batch and working == self.ranks and fewest >= max(2, least)
+    def _pieces(self, working: int, fewest: int, most: int, least: int) -> int:
+        """Return the parts that the step is split in: two if every rank has enough to do, else one.
 
-    def _compose(self, parts: Parts, halved: bool, attention_ns: Int64, run_tokens: int) -> Int64:
-        if halved:
+        `working` ranks have `fewest` to `most` tokens; `least` is what the deployment asks of each.
+        """
+        halved = self.overlap.two_batch and working == self.ranks and fewest >= max(2, least)
+        return 2 if halved else 1
+
+    def _compose(self, parts: Parts, pieces: int, attention_ns: Int64, run_tokens: int) -> Int64:
+        """Return the time of a step of `pieces` such parts, int64[k]."""
+        if pieces > 1:
             return two_batches(parts)
         if self._beside is not None:
             own = np.rint(attention_ns * self._beside_share).astype(np.int64)
@@ -226,12 +232,11 @@ class LockstepLatency:
 
     # -- the books ----------------------------------------------------------------------------------------
 
-    def _note(self, parts: Parts, halved: bool, total: int, most: int, rows: Int64) -> StepNote:
-        factor = 2 if halved else 1
-        by_tag = self._moe.provenance_ns(most, -(-total // 2) if halved else total, parts.shared)
-        shared, dispatch, experts, combine = (factor * ns for ns in parts[1:5])
+    def _note(self, parts: Parts, pieces: int, total: int, most: int, rows: Int64) -> StepNote:
+        by_tag = self._moe.provenance_ns(most, -(-total // pieces), parts.shared)
+        shared, dispatch, experts, combine = (pieces * ns for ns in parts[1:5])
         group_ns = (shared, dispatch, experts, combine)
-        return StepNote(factor * parts.local, rows, group_ns, factor * by_tag, total)
+        return StepNote(pieces * parts.local, rows, group_ns, pieces * by_tag, total)
 
     def book(self, note: StepNote, steps: int, total_ns: int) -> None:
         """Book the first `steps` of the noted steps, which took `total_ns`."""
