@@ -63,15 +63,24 @@ class Source:
             send(row)
 
     def _fill(self, clients: int) -> Generator[Event, None, None]:
-        """Let every client send its first request at time 0."""
+        """Let every client begin at time 0."""
         yield Timeout(self._env, 0)
         for _ in range(clients):
             self._send_next()
 
     def _send_next(self) -> None:
+        """Let a client that is free think about the next row of the trace, and send it."""
         row = next(self._backlog, None)
         if row is not None:
+            self._think(row)
+
+    def _think(self, row: int) -> None:
+        """Send a row when its client has thought for as long as the row says."""
+        think_ns = self._think_ns[row] if self._think_ns else 0
+        if not think_ns:
             self._send(row)
+        else:
+            Timeout(self._env, think_ns).callbacks.append(lambda _: self._send(row))
 
     def _send(self, row: int) -> None:
         """Send a row, and whatever becomes due by that: a refused request ends at once, and others follow."""
@@ -97,11 +106,7 @@ class Source:
         """A request ended: its session goes on, or in a closed loop the client takes the next one."""
         turn = self._next_turn[row] if self._next_turn else -1
         if turn >= 0:
-            think_ns = self._think_ns[turn] if self._think_ns else 0
-            if not think_ns:
-                self._send(turn)
-            else:
-                Timeout(self._env, think_ns).callbacks.append(lambda _: self._send(turn))
+            self._think(turn)
         elif self._closed:
             self._send_next()
 

@@ -106,7 +106,7 @@ def _curve(study: dict[str, Any], key: str, label: str) -> Figure:
 
 
 def _layout(study: dict[str, Any], title: str) -> dict[str, Any]:
-    what = "requests per second offered" if study["of"] == "rate" else "clients"
+    what = "requests per second offered" if study["of"] == "rate" else study["unit"]
     return {
         "height": 21,
         "xaxis": {"title": {"text": what}},

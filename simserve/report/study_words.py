@@ -92,5 +92,9 @@ def size_headline(study: dict[str, Any]) -> str:
             "No deployment of this space is shown to meet the SLO; the nearest, "
             f"{best['units']} x {best['words']}, misses: {best['shortfall']}"
         )
-    reasons = list(dict.fromkeys(one["because"] for one in study["impossible"]))
-    return f"No deployment of this space can meet the SLO: {'; '.join(reasons[:2])}"
+    nearest = max(study["impossible"], key=lambda one: one["nearness"])
+    return (
+        "No deployment of this space can meet the SLO; "
+        + ("the nearest" if nearest["nearness"] else "none fits, such as")
+        + f" {nearest['words']}: {nearest['because']}"
+    )

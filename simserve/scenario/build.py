@@ -47,7 +47,7 @@ class Deployment:
             self.replicas(),
             build_router(self.loaded, self.trace, self.pools[0].engine.block_size),
             [pool.facts for pool in self.pools],
-            closed_loop=closed_loop.concurrency if closed_loop else None,
+            closed_loop=closed_loop.clients if closed_loop else None,
             fast_forward=scenario.fast_forward,
             give_up_ns=give_up_ns(self.loaded),
             progress=progress,

@@ -14,6 +14,7 @@ from simserve.errors import nearest
 from simserve.latency.blocks.plan import All2All
 from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.overlap import OverlapSpec
+from simserve.scenario.closed_loop_spec import ClosedLoopSpec
 from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
 from simserve.scenario.moe_spec import ExpertLoadSpec, PlacementSpec
 from simserve.scenario.published_spec import PublishedSpec
@@ -87,14 +88,6 @@ class RouterSpec(_Part):
     def as_mapping(self) -> dict[str, Any]:
         """Return what was written, as one mapping."""
         return {"kind": self.kind, **self.options}
-
-
-class ClosedLoopSpec(_Part):
-    """Send the next request when one ends, instead of at the recorded time."""
-
-    concurrency: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        description="Requests in flight at any time."
-    )
 
 
 class WorkloadSpec(_Part):

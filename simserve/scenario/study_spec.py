@@ -87,8 +87,10 @@ class SweepSpec(_Part):
 class CapacitySpec(_Part):
     """How much load a deployment carries within its SLO."""
 
-    of: Literal["rate", "concurrency"] = Field(
-        "rate", description="rate: requests per second, the pattern kept; concurrency: clients at a time."
+    of: Literal["rate", "concurrency", "users"] = Field(
+        "rate",
+        description="rate: requests per second, the pattern kept; concurrency: requests in flight; users: of "
+        "workload.closed_loop, who think between requests.",
     )
     low: float = Field(alias="from", gt=0, allow_inf_nan=False, description="Lowest load that is tried.")
     high: float = Field(alias="to", gt=0, allow_inf_nan=False, description="Highest load that is tried.")

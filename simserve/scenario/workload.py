@@ -11,9 +11,11 @@ from simserve.core import Trace
 from simserve.errors import ScenarioError
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.spec import WorkloadSpec
+from simserve.units import NS_PER_S
 from simserve.workload import load_trace
 from simserve.workload.catalogue import CATALOGUE
 from simserve.workload.generate import synthesize
+from simserve.workload.sessions import first_turns
 from simserve.workload.transform import (
     scale_rate_by_compression,
     scale_rate_by_thinning,
@@ -22,10 +24,13 @@ from simserve.workload.transform import (
     window,
 )
 
+PAUSES = 0x7417
+"""Stream of the random numbers that users think by, apart from those of the workload."""
+
 
 def build_trace(loaded: LoadedScenario) -> Trace:
     """Return the workload of a scenario; raises `ScenarioError` or `TraceError` with the place."""
-    trace = _limit_outputs(loaded, _transformed(loaded, _source(loaded)))
+    trace = _think(loaded, _limit_outputs(loaded, _transformed(loaded, _source(loaded))))
     if not len(trace):
         raise ScenarioError(f"{loaded.document.where(('workload',))}: no request is left to simulate")
     return trace
@@ -34,7 +39,8 @@ def build_trace(loaded: LoadedScenario) -> Trace:
 def depends_on_seed(workload: WorkloadSpec) -> bool:
     """Return True if another seed gives another trace."""
     thinned = workload.scale_by == "thin" and workload.rate_scale != 1
-    return workload.synthetic is not None or workload.quantised == "spread" or thinned
+    thinking = workload.closed_loop is not None and workload.closed_loop.think_s is not None
+    return workload.synthetic is not None or workload.quantised == "spread" or thinned or thinking
 
 
 def _source(loaded: LoadedScenario) -> Trace:
@@ -84,3 +90,19 @@ def _limit_outputs(loaded: LoadedScenario, trace: Trace) -> Trace:
     if wanted == "exact":
         return replace(trace, max_tokens=trace.output_tokens.copy())
     return replace(trace, max_tokens=np.full(len(trace), wanted, dtype=np.int64))
+
+
+def _think(loaded: LoadedScenario, trace: Trace) -> Trace:
+    """Give users their pauses before each request (of a session: before its first turn).
+
+    Pauses belong to rows, so that a request has the same pause whatever else is simulated.
+    """
+    loop = loaded.scenario.workload.closed_loop
+    if loop is None or loop.think_s is None:
+        return trace
+    with loaded.blame("workload", "closed_loop", "think_s"):
+        rng = np.random.default_rng((loaded.scenario.seed, PAUSES))
+        think_s = loop.think_s.draw(rng, len(trace), floor=0)
+    between_turns = 0 if trace.think_ns is None else trace.think_ns
+    think_ns = np.rint(think_s * NS_PER_S).astype(np.int64)
+    return replace(trace, think_ns=np.where(first_turns(trace.session, len(trace)), think_ns, between_turns))

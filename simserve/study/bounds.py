@@ -33,6 +33,8 @@ class Bound(NamedTuple):
     reason: str
     impossible: str = ""
     """Not empty: no number of units can do."""
+    nearness: float = 0.0
+    """How much of the target that rules the family out is within reach, 0 to 1; 0 where it does not fit."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,9 @@ def bound(
     except UserError as error:
         return Bound(0, "", _short(str(error)))
     for target in targets:
-        reason = _too_slow(model, pools, work, target)
-        if reason:
-            return Bound(0, "", reason)
+        slow = _too_slow(model, pools, work, target)
+        if slow is not None:
+            return slow
     found = [Bound(1, "one unit is the least")]
     for pool in pools:
         found += _enough_work(model, pool, work) if work.period_s else []
@@ -81,26 +83,26 @@ def _short(message: str) -> str:
     return "; ".join(line.partition("]: ")[2] or line for line in lines)
 
 
-def _too_slow(model: ModelSpec, pools: Sequence[PlannedPool], work: Workload, target: Target) -> str:
+def _too_slow(model: ModelSpec, pools: Sequence[PlannedPool], work: Workload, target: Target) -> Bound | None:
     for key, limit_ms in target.limits:
         if key in ("tpot_ms", "itl_ms"):
             pool = next(pool for pool in pools if pool.spec.role != "prefill")
             step_ms = least_step_s(model, pool) * 1e3
             if step_ms > limit_ms:
-                return (
-                    f"a step takes at least {step_ms:.3g} ms to read the weights that a token uses, "
-                    f"and {target.words} is asked for"
-                )
+                reason = f"a step takes at least {step_ms:.3g} ms to read the weights that a token uses"
+                return _missed(reason, target, limit_ms / step_ms)
         if key == "ttft_ms" and not work.content:
             pool = next(pool for pool in pools if pool.spec.role != "decode")
             least_ms = work.prompt_tokens * _flops(model) / _peak(pool) * 1e3
             share = float((least_ms <= limit_ms).mean())
             if share < target.share:
-                return (
-                    f"only {share * 100:.3g} % of the prompts can be computed in {limit_ms:g} ms at the "
-                    f"GPUs' peak, and {target.words} is asked for"
-                )
-    return ""
+                computed = f"only {share * 100:.3g} % of the prompts can be computed in {limit_ms:g} ms"
+                return _missed(f"{computed} at the GPUs' peak", target, share / target.share)
+    return None
+
+
+def _missed(reason: str, target: Target, nearness: float) -> Bound:
+    return Bound(0, "", f"{reason}, and {target.words} is asked for", nearness)
 
 
 def _enough_work(model: ModelSpec, pool: PlannedPool, work: Workload) -> list[Bound]:

@@ -28,6 +28,7 @@ from simserve.units import NS_PER_S
 Level = Literal["low", "estimate", "high"]
 LEVELS: tuple[Level, ...] = ("low", "estimate", "high")
 MAX_STEPS = 60
+UNITS = {"rate": "requests/s", "concurrency": "clients", "users": "users"}
 
 
 class Found(NamedTuple):
@@ -150,12 +151,22 @@ def require_capacity(it: LoadedScenario) -> CapacitySpec:
         raise ScenarioError(
             f"{it.document.source}: capacity needs an slo to be held, such as slo: {{ttft_ms: 1000}}"
         )
-    closed = it.scenario.workload.closed_loop is not None
-    if spec.of == "rate" and closed:
+    loop = it.scenario.workload.closed_loop
+    if spec.of == "rate" and loop is not None:
         raise ScenarioError(
-            f"{it.document.where(('capacity', 'of'))}: a closed loop has no rate; use of: concurrency"
+            f"{it.document.where(('capacity', 'of'))}: a closed loop has no rate; "
+            "use of: concurrency, or of: users where users think"
         )
-    if spec.of == "concurrency" and spec.low < 1:
+    if spec.of == "users" and (loop is None or loop.users is None):
+        raise ScenarioError(
+            f"{it.document.where(('capacity', 'of'))}: users need a pause, such as workload: "
+            "{closed_loop: {users: 100, think_s: {kind: exponential, mean: 30}}}"
+        )
+    if spec.of == "concurrency" and loop is not None and loop.users is not None:
+        raise ScenarioError(
+            f"{it.document.where(('capacity', 'of'))}: the workload is one of users; use of: users"
+        )
+    if spec.of != "rate" and spec.low < 1:
         raise ScenarioError(f"{it.document.where(('capacity', 'from'))}: {spec.low:g}, a client is the least")
     return spec
 
@@ -189,8 +200,8 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
     rate = base_rate(it) if spec.of == "rate" else 1.0
 
     def settings(load: float) -> dict[str, Any]:
-        if spec.of == "concurrency":
-            return {"workload.closed_loop.concurrency": int(load)}
+        if spec.of != "rate":
+            return {f"workload.closed_loop.{spec.of}": int(load)}
         return {"workload.rate_scale": float(f"{load / rate:.9g}")}
 
     best = [0.0]
@@ -210,7 +221,7 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
             campaign.show()
         return rows
 
-    search = Search(runs, targets, spec.confidence, spec.precision, whole=spec.of == "concurrency")
+    search = Search(runs, targets, spec.confidence, spec.precision, whole=spec.of != "rate")
     if spec.curve:
         search.look([search._rounded(load) for load in _spread(spec.low, spec.high, spec.curve)])
     found = search.find(spec.low, spec.high)
@@ -223,7 +234,7 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
         "schema": 1,
         "name": it.scenario.name,
         "of": spec.of,
-        "unit": "requests/s" if spec.of == "rate" else "clients",
+        "unit": UNITS[spec.of],
         "range": [spec.low, spec.high],
         "capacity": {
             "low": found.low,

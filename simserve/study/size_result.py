@@ -76,6 +76,7 @@ def _impossible(state: State) -> Entry:
         "words": state.family.words,
         "because": state.bound.impossible.partition(" because ")[2] or state.bound.impossible,
         "units": state.most,
+        "nearness": state.bound.nearness,
     }
 
 
