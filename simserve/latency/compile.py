@@ -50,7 +50,16 @@ def compile_step_latency(
     with "allow" it is costed by roofline, tagged so, and named in `TableLatency.estimated`.
     """
     setting = setting_of(
-        spec, gpu, parallelism, weights_dtype, kv_dtype, experts_dtype, expert_load, profiles, analytic
+        spec,
+        gpu,
+        parallelism,
+        weights_dtype,
+        kv_dtype,
+        experts_dtype,
+        expert_load,
+        profiles,
+        analytic,
+        engine=overhead.kernels,
     )
     machine = setting.machine
     handed_over = 2 * spec.hidden_size * BYTES[setting.activation_dtype]
@@ -77,6 +86,7 @@ def setting_of(
     profiles: ProfileStore | None,
     analytic: Literal["allow", "refuse"],
     *,
+    engine: str,
     lockstep: bool = False,
     all2all: All2All = "deepep",
     redundant_experts: int = 0,
@@ -88,7 +98,7 @@ def setting_of(
         weights_dtype = "bf16"
     store = profiles or shipped_profiles()
     return Setting(
-        Machine(gpu.name, peaks_of(gpu), store, analytic == "allow", gpu.sm_arch, gpu.gpus_per_node),
+        Machine(gpu.name, peaks_of(gpu), store, analytic == "allow", gpu.sm_arch, gpu.gpus_per_node, engine),
         spec.hidden_size,
         parallelism,
         weights_dtype,

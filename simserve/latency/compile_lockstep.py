@@ -51,6 +51,7 @@ def compile_lockstep_latency(
         expert_load,
         profiles,
         analytic,
+        engine=overhead.kernels,
         lockstep=True,
         all2all=all2all,
         redundant_experts=redundant_experts,

@@ -20,6 +20,7 @@ from simserve.experts.maxima import RankMaximum
 from simserve.latency.attention_pages import AttentionPages
 from simserve.latency.base import PAGE
 from simserve.latency.counted import CountedTimes
+from simserve.latency.ffn_side import FfnSide
 from simserve.latency.lockstep_books import MIXED, LockstepBooks, StepNote
 from simserve.latency.moe_layers import MoeLayers
 from simserve.latency.overhead import EngineOverhead
@@ -64,7 +65,7 @@ class LockstepLatency:
         self.overlap = overlap
         self.estimated = estimated
         groups = rank.plan.groups
-        self._moe = MoeLayers(groups, ranks, solve_us)
+        self._moe: MoeLayers | FfnSide = MoeLayers(groups, ranks, solve_us)
         besides = [op for group in groups for op in group.beside]
         self._beside = CountedTimes(besides, 1024) if besides and overlap.scmoe == "auto" else None
         attentions = sum(layers.times for layers in rank.plan.attention)

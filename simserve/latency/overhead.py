@@ -37,6 +37,8 @@ class EngineOverhead:
 
     It delays what the client sees of every token alike; the GPU does not wait for it.
     """
+    kernels: str = "vllm"
+    """Engine whose kernels run where tables hold those of several (`backend` in the tables)."""
     provenance: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
 
     def padded(self, tokens: int) -> int:
@@ -95,6 +97,7 @@ SGLANG = EngineOverhead(
     gap_us=0.0,
     capture_sizes=_sglang_capture_sizes(),
     launch_layer_us=32.0,
+    kernels="sglang",
     provenance={
         "step_us": _CPU,
         "sequence_us": _CPU,

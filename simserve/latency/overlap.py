@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from simserve.latency.pingpong import LayerTimes
+
 Ns = NDArray[np.int64]
 
 
@@ -30,6 +32,8 @@ class Parts(NamedTuple):
     """MoE layers."""
     sms: float = 0.0
     """Share of multiprocessors that dispatch and combine occupy."""
+    by_layer: tuple[LayerTimes, ...] = ()
+    """dispatch, experts and combine by kind of layer, where layers cannot be added up (see `pingpong`)."""
 
 
 class OverlapSpec(BaseModel):

@@ -15,6 +15,9 @@ def add_dense(plan: Plan, ffn: DenseFfn, setting: Setting, times: int) -> None:
     """Add `times` layers of this MLP to the plan."""
     width = BYTES[setting.activation_dtype]
     ops = [elementwise(setting.machine, "norm", 4 * setting.hidden * width)]
+    if setting.remote_ffn:
+        plan.add(ops, times)
+        return
     ops += mlp_ops(setting, "MLP", ffn.intermediate_size, setting.parallel.tp, ffn.matrices)
     if setting.parallel.tp > 1:
         ops.append(all_reduce(setting.machine, "MLP all-reduce", setting.parallel.tp, setting.hidden * width))

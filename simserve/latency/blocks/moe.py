@@ -32,6 +32,9 @@ def add_moe(plan: Plan, ffn: MoeFfn, setting: Setting, times: int) -> None:
         gemm(machine, "router gate", setting.activation_dtype, slots, hidden),
         elementwise(machine, "router top-k", 4 * slots + 8 * ffn.num_experts_per_tok),
     ]
+    if setting.remote_ffn:
+        plan.add(ops, times)
+        return
     shared: list[LinearOp] = []
     if ffn.shared_intermediate_size:
         shared = mlp_ops(setting, "shared expert", ffn.shared_intermediate_size, setting.parallel.tp)
@@ -40,15 +43,15 @@ def add_moe(plan: Plan, ffn: MoeFfn, setting: Setting, times: int) -> None:
         return
     if setting.parallel.ep > 1 and setting.parallel.dp > 1:
         plan.add(ops, times)
-        kernels = EpGroup(setting, ffn, _experts(ffn, setting))
+        kernels = EpGroup(setting, ffn, experts_of(ffn, setting))
     else:
         plan.add(ops + shared, times)
         shared = []
-        kernels = GatheredGroup(setting, _experts(ffn, setting))
+        kernels = GatheredGroup(setting, experts_of(ffn, setting))
     plan.groups.append(GroupLayers(kernels, shared, [], 0.0, times))
 
 
-def _experts(ffn: MoeFfn, setting: Setting) -> Experts:
+def experts_of(ffn: MoeFfn, setting: Setting) -> Experts:
     """Return the routed experts as the kernels see them; a redundant copy is one expert more."""
     parallel = setting.parallel
     group = parallel.tp * parallel.dp
@@ -75,7 +78,7 @@ def real_picks(ffn: MoeFfn) -> float:
 
 def _routed(ffn: MoeFfn, setting: Setting) -> list[LinearOp]:
     parallel, machine = setting.parallel, setting.machine
-    experts = _experts(ffn, setting)
+    experts = experts_of(ffn, setting)
     group = parallel.tp * parallel.dp
     row = setting.hidden * BYTES[setting.activation_dtype]
     if parallel.dp == 1:

@@ -110,6 +110,8 @@ class Setting:
     """True: what depends on several ranks is kept apart, in `Plan.groups`."""
     all2all: All2All = "deepep"
     redundant_experts: int = 0
+    remote_ffn: bool = False
+    """True: FFN layers run on other GPUs; only their norms and routers are part of this plan."""
 
     @property
     def activation_dtype(self) -> str:

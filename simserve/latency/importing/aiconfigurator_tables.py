@@ -103,6 +103,15 @@ def _moe(rows: Columns) -> Iterator[Columns]:
     yield {name: column[~wrong] for name, column in ours.items()} | {"_keep": ~wrong}
 
 
+def _moe_mxfp4(rows: Columns) -> Iterator[Columns]:
+    """vLLM's rows of gpt-oss, whose kernel is not SGLang's; with expert parallelism TensorRT-LLM's stay."""
+    ours = _experts(rows)
+    keep = np.array(["gptossmxfp4" in kernel for kernel in rows["kernel_source"].tolist()]) & (
+        ours["ep"] == 1
+    )
+    yield {name: column[keep] for name, column in ours.items()} | {"_keep": keep}
+
+
 def _moe_deepep(phase: str) -> Callable[[Columns], Iterator[Columns]]:
     def convert(rows: Columns) -> Iterator[Columns]:
         yield _experts(rows) | {"phase": np.full(len(rows["latency"]), phase, object)}
@@ -182,6 +191,7 @@ SOURCES = (
     Source("mla_bmm", "mla_bmm/sglang", "mla_bmm_perf", ("stage", "dtype", "q_heads", "tokens"), _mla_bmm),
     Source("moe", "moe/sglang", "moe_perf", EXPERTS, _moe),
     Source("moe", "moe/trtllm", "moe_perf", EXPERTS, _moe),
+    Source("moe", "moe/vllm", "moe_perf", EXPERTS, _moe_mxfp4),
     Source("moe_deepep", "moe/sglang", "wideep_context_moe_perf",
            ("phase", *EXPERTS), _moe_deepep("prefill")),
     Source("moe_deepep", "moe/sglang", "wideep_generation_moe_perf",
@@ -195,4 +205,4 @@ SOURCES = (
     Source("quant", "quantize/vllm", "scale_matrix_perf", QUANT, _quant("static_scale")),
     Source("quant", "quantize/vllm", "computescale_perf", QUANT, _quant("dynamic_extra")),
 )  # fmt: skip
-"""Which backend's rows are taken for each operation."""
+"""Which backends' rows are taken for each operation; of several, an engine prefers its own."""

@@ -129,7 +129,7 @@ def _grid(machine: Machine, wanted: Experts, load: ExpertLoad, deepep_phase: str
     shapes = machine.cached(key, lambda rows=rows: _shapes(rows))
     measured = _nearest_shape(shapes, wanted)
     equal = {name: getattr(measured, name) for name in SHAPE}
-    rows = _preferred(rows.select(**equal))
+    rows = _preferred(rows.select(**equal), machine.engine)
     tokens, latency_us = rows.numbers("tokens"), rows.numbers("latency_us")
     share = _readable_share(machine, measured, tokens, latency_us) if evenly else 1.0
 
@@ -199,7 +199,7 @@ def _nearest_shape(shapes: Float64, wanted: Experts) -> Experts:
     return Experts(*nearest, dtype=wanted.dtype)
 
 
-def _preferred(rows: ProfileTable) -> ProfileTable:
-    """Keep one backend: SGLang's rows where both were measured (its kernels are those that vLLM shares)."""
+def _preferred(rows: ProfileTable, engine: str) -> ProfileTable:
+    """Keep one backend: the engine's own, else SGLang's (whose kernels vLLM shares), else what there is."""
     backends = rows.values("backend")
-    return rows.select(backend="sglang" if "sglang" in backends else backends[0])
+    return rows.select(backend=next(it for it in (engine, "sglang", *backends) if it in backends))

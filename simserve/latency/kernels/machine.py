@@ -26,6 +26,8 @@ class Machine:
     sm_arch: int = 90
     """CUDA compute capability times ten."""
     gpus_per_node: int = 8
+    engine: str = "vllm"
+    """Whose kernels are preferred where a table holds those of several engines (its column `backend`)."""
     estimated: list[str] = field(default_factory=list)
     """What was costed without a table so far, in words."""
     cache: dict[tuple[Any, ...], Any] = field(default_factory=dict)
