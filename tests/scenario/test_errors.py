@@ -50,6 +50,8 @@ CASES = [
     ("  synthetic:", "  rate_scale: 1.0e-9\n  synthetic:", 5, ["rate_scale", "1e-09", "0.0001"]),
     ("  synthetic:", "  max_tokens: exactly\n  synthetic:", 5, ["max_tokens", "'exactly'", "'exact'"]),
     ("  synthetic:", "  closed_loop: {concurrency: 0}\n  synthetic:", 5, ["concurrency", "found 0"]),
+    ("  synthetic:", "  closed_loop: {users: 9}\n  synthetic:", 5, ["users and think_s", "concurrency"]),
+    ("  synthetic:", "  closed_loop: {}\n  synthetic:", 5, ["exactly one of concurrency and users"]),
     ("seed: 3", "seed: 3\nname: again", 15, ["duplicate key", "name"]),
     ("seed: 3", "seed: [3", 15, ["not valid YAML"]),
     ("seed: 3", "seed: 3\n7: x", 15, ["7"]),
