@@ -217,6 +217,7 @@ def test_what_makes_no_sense_is_refused(
         ("capacity", "", "has no capacity"),
         ("capacity", "capacity: {from: 4, to: 4}", "from must be below to"),
         ("capacity", "capacity: {from: 0, to: 4}", "greater than 0"),
+        ("capacity", "capacity: {of: users, from: 1, to: 4}", "users need a pause"),
         ("size", "", "has no size"),
         ("size", "size: {catalogue: {}}", "at least 1"),
         ("size", "size: {catalogue: {h100_sxm: {price_per_gpu_hour: 0}}}", "greater than 0"),
