@@ -86,7 +86,7 @@ def setting_of(
     profiles: ProfileStore | None,
     analytic: Literal["allow", "refuse"],
     *,
-    engine: str,
+    engine: str = "vllm",
     lockstep: bool = False,
     all2all: All2All = "deepep",
     redundant_experts: int = 0,
