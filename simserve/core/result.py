@@ -143,6 +143,8 @@ class PoolFacts:
     """Bytes/s of one GPU (vendor figure)."""
     flops_per_token: float
     """Model FLOPs of one token outside attention scores, one replica, head included."""
+    ffn_gpus: int = 0
+    """GPUs that compute the FFN layers of all ranks; 0: the ranks do it themselves."""
     flops_per_pair: float
     """Model FLOPs of one (query, key) pair, summed over layers."""
     weight_bytes: float
@@ -174,6 +176,13 @@ class TokenGaps:
 
 @dataclass(frozen=True)
 class SplitColumns:
+    beside_gpus: int = 0
+    """GPUs that all replicas share beside their own: the FFN GPUs of attention-FFN disaggregation."""
+    beside_flops: float = 0.0
+    """FLOP/s of all of these together."""
+    beside_bytes_per_s: float = 0.0
+    beside_price_per_hour: float = 0.0
+    """Of all of them, if `price_per_gpu_hour` is given."""
     """When a request passed the stages of a prefill/decode split. Length n, -1 = absent (or not split)."""
 
     prefill_replica: Int64

@@ -87,6 +87,7 @@ class GroupMeter:
             skipped_rebalances=experts.skipped if experts else 0,
             moved_bytes=experts.moved_bytes if experts else 0,
             blocked_ns=experts.blocked_ns if experts else 0,
+            ffn_gpus=self._spec.ffn_gpus,
         )
 
     def _flush(self) -> None:

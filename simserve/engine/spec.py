@@ -22,6 +22,8 @@ class GroupSpec:
     experts: ExpertPlan | None = None
     """How picks spread over experts, and where these lie; None: every rank gets the same."""
 
+    ffn_gpus: int = 0
+    """GPUs beside the ranks that compute their FFN layers."""
 
 @dataclass(frozen=True)
 class ReplicaSpec:

@@ -89,7 +89,9 @@ def _words(pool: dict[str, Any]) -> str:
     )
     role = (pool.get("settings") or {}).get("role", "mixed")
     does = "" if role == "mixed" else f" for {role}"
-    return f"{gpus} × {pool['gpu_name']}{does} ({pool['engine']}{layout})"
+    ffn = pool.get("ffn")
+    beside = f" + {pool['replicas'] * ffn['gpus']} × {ffn['gpu_name']} for FFN" if ffn else ""
+    return f"{gpus} × {pool['gpu_name']}{does}{beside} ({pool['engine']}{layout})"
 
 
 def _flat(tree: dict[str, Any], above: str = "") -> list[tuple[str, Any]]:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from simserve.core import GroupResult, ReplicaResult, Result
 from simserve.metrics.window import ratio
 
+ATTENTION_SIDE, FFN_SIDE, NETWORK = "attention side", "FFN side", "network"
+
 GROUP_DEFINITIONS = {
     "gamma": (
         "Picks that the busiest expert rank computes over those of the mean rank, per MoE layer: mean over "
         "the steps of a run, sampled for the popularity and placement of each time."
+    ),
+    "sides": (
+        "Attention-FFN disaggregation: share of a group's busy time in which the slowest attention rank, the "
+        "busiest FFN GPU or the busier direction of the network works; the rest is a bubble, in which they "
+        "wait for microbatches."
     ),
     "phases": (
         "Time of a group's steps by what they wait for: the slowest rank's own kernels, shared expert, "
@@ -44,6 +51,23 @@ class GroupUse:
     skipped_rebalances: int
     moved_gb: float
     blocked_s: float
+    ffn_gpus: int = 0
+    """GPUs beside the ranks that compute their FFN layers."""
+    sides: dict[str, float] = field(default_factory=dict)
+    """Shares of the busy time in which attention side, FFN side and network work; empty without FFN GPUs."""
+
+
+def sides(group: GroupResult) -> dict[str, float]:
+    """Return the shares of the busy time in which each side works; nothing without FFN GPUs.
+
+    1 - share is the side's bubble, on its busiest GPU.
+    """
+    if not group.ffn_gpus or not group.busy_ns:
+        return {}
+    of = group.phases_ns
+    wire = max(of["dispatch"], of["combine"])
+    work = {ATTENTION_SIDE: of["slowest rank"], FFN_SIDE: of["experts"], NETWORK: wire}
+    return {name: ns / group.busy_ns for name, ns in work.items()}
 
 
 def group_uses(result: Result) -> list[GroupUse]:
@@ -77,4 +101,6 @@ def _use(group: GroupResult, ranks: list[ReplicaResult]) -> GroupUse:
         skipped_rebalances=group.skipped_rebalances,
         moved_gb=group.moved_bytes / 1e9,
         blocked_s=group.blocked_ns / 1e9,
+        ffn_gpus=group.ffn_gpus,
+        sides=sides(group),
     )

@@ -3,7 +3,7 @@
 The order of the questions is that of an engine's scheduler. If requests wait, what keeps them out: KV blocks,
 scheduler slots, or the time of the steps? If it is time, or nobody waits, which of the GPU's limits are the
 steps near to: FLOP/s, HBM bandwidth, or neither, which leaves launches and the host? In a split the links
-are asked first.
+are asked first; with FFN GPUs of their own, steps are limited by the side that hardly waits.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simserve.core import PoolFacts, ReplicaResult, Result
+from simserve.metrics.groups import ATTENTION_SIDE, FFN_SIDE, NETWORK, sides
 from simserve.metrics.utilisation import Use
 from simserve.metrics.window import Span, ratio
 
@@ -29,13 +30,23 @@ LINK_BUSY = 0.7
 """Share of the time that a link is in use from which on it decides."""
 
 
+SIDE_BUSY = 0.85
+"""Share of a step from which on the busiest side of attention-FFN disaggregation decides; below, all wait."""
+_SIDE_REMEDIES = {
+    ATTENTION_SIDE: "more attention GPUs for the FFN GPUs, FP8 KV, or fewer sequences for each",
+    FFN_SIDE: "more FFN GPUs for the attention GPUs, more even experts, or larger microbatches",
+    NETWORK: "a faster network, or a copy per node instead of one per GPU",
+}
+
+
 @dataclass(frozen=True)
 class Limit:
     """What limits one pool."""
 
     pool: str
     resource: str
-    """compute, HBM bandwidth, KV capacity, scheduler slots, link, launches and host, or nothing."""
+    """compute, HBM bandwidth, KV capacity, scheduler slots, link, launches and host, or nothing; with FFN
+    GPUs also attention side, FFN side, network or round trip."""
     evidence: str
     """The figures that show it, in a sentence."""
     remedy: str
@@ -75,7 +86,22 @@ def _limit(result: Result, use: Use, facts: PoolFacts, span: Span) -> Limit:
     if busy < IDLE and queued < QUEUED:
         evidence = f"busy {busy:.0%} of the time, and requests waited during {queued:.0%} of that"
         return Limit(use.pool, "nothing", evidence, "more load fits")
-    return _step_limit(use, busy, queued)
+    return _side_limit(result, use) or _step_limit(use, busy, queued)
+
+
+def _side_limit(result: Result, use: Use) -> Limit | None:
+    """Return which side limits the steps of attention-FFN disaggregation; None without it."""
+    of_pool = [sides(group) for group in result.groups if group.pool == use.pool and group.ffn_gpus]
+    shares = max(filter(None, of_pool), key=lambda one: max(one.values()), default=None)
+    if shares is None:
+        return None
+    worked = ", ".join(f"the {name} {share:.0%}" for name, share in shares.items())
+    evidence = f"in its steps the sides worked for so much of the time: {worked}"
+    name, share = max(shares.items(), key=lambda one: one[1])
+    if share < SIDE_BUSY:
+        remedy = "more microbatches, or a faster network: every side waits for the others"
+        return Limit(use.pool, "round trip", evidence, remedy)
+    return Limit(use.pool, name, evidence, _SIDE_REMEDIES[name])
 
 
 def _step_limit(use: Use, busy: float, queued: float) -> Limit:

@@ -167,7 +167,8 @@ def _price_per_hour(result: Result) -> float | None:
     if not prices or None in prices:
         return None
     gpus = [pool.replicas * pool.gpus_per_replica for pool in result.pools]
-    return float(sum(n * price for n, price in zip(gpus, prices, strict=True) if price is not None))
+    own = sum(n * price for n, price in zip(gpus, prices, strict=True) if price is not None)
+    return float(own + sum(pool.beside_price_per_hour for pool in result.pools))
 
 
 def _cost(price_per_hour: float | None, whole: Span, counts: Counts) -> float | None:

@@ -7,7 +7,7 @@ MLA, windows and MoE enter through those constants; the approximations are state
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ class Use:
     name: str
     pool: str
     gpus: int
+    """Of a pool: with the FFN GPUs that its replicas share, if there are any."""
     requests: int
     """Requests whose last replica this was; in a split, those whose prompt it computed as well."""
     steps: int
@@ -63,7 +64,9 @@ def pool_uses(result: Result, span: Span) -> list[Use]:
     for name in names:
         members = [i for i, replica in enumerate(result.replicas) if replica.pool == name]
         replicas = [result.replicas[i] for i in members]
-        rows.append(_use(name, replicas, int(requests[members].sum()), facts.get(name), span))
+        use = _use(name, replicas, int(requests[members].sum()), facts.get(name), span)
+        beside = facts[name].beside_gpus if name in facts else 0
+        rows.append(replace(use, gpus=use.gpus + beside))
     return rows
 
 
@@ -120,8 +123,8 @@ def _flops_use(
     if facts is None:
         return None
     flops = sum(_flops(r, facts, recomputed) for r in replicas)
-    seconds = len(replicas) * span.duration_s
-    return ratio(flops, seconds * facts.peak_flops * facts.gpus_per_replica)
+    each = facts.peak_flops * facts.gpus_per_replica + facts.beside_flops / facts.replicas
+    return ratio(flops, len(replicas) * span.duration_s * each)
 
 
 def _flops(replica: ReplicaResult, facts: PoolFacts, recomputed: bool) -> float:
@@ -136,8 +139,8 @@ def _bytes_use(replicas: Sequence[ReplicaResult], facts: PoolFacts | None, span:
     if facts is None:
         return None
     needed = sum(_weights_read(r, facts) + r.decode_pairs * facts.kv_bytes_per_token for r in replicas)
-    seconds = len(replicas) * span.duration_s
-    return ratio(needed, seconds * facts.hbm_bytes_per_s * facts.gpus_per_replica)
+    each = facts.hbm_bytes_per_s * facts.gpus_per_replica + facts.beside_bytes_per_s / facts.replicas
+    return ratio(needed, len(replicas) * span.duration_s * each)
 
 
 def _weights_read(replica: ReplicaResult, facts: PoolFacts) -> float:

@@ -7,7 +7,7 @@ pools. Every line says what it rests on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
@@ -104,6 +104,8 @@ class MemorySettings:
     """Type of routed experts where it differs from `weights_dtype`."""
     kv_groups: KvGroups | None = None
     """Groups of layers that share the blocks, where the engine keeps window layers apart."""
+    attention_only: bool = False
+    """True: FFN layers are on other GPUs (see `ffn_ledger`); norms and routers stay."""
 
 
 def raw_ledger(settings: MemorySettings) -> MemoryLedger:
@@ -115,6 +117,8 @@ def raw_ledger(settings: MemorySettings) -> MemoryLedger:
         redundant_experts=settings.redundant_experts,
         experts_dtype=settings.experts_dtype,
     )
+    if settings.attention_only:
+        weights = [replace(one, dense_ffn=0, shared_expert=0, routed_expert=0) for one in weights]
     stages = pipeline_stages(settings.spec, settings.parallelism.pp)
     ledgers = (_stage_ledger(settings, *pair) for pair in zip(stages, weights, strict=True))
     return min(ledgers, key=lambda ledger: ledger.kv_blocks)
@@ -145,6 +149,11 @@ def _stage_ledger(settings: MemorySettings, stage: Stage, weights: WeightBytes) 
         kv_groups=groups,
         longest_position=settings.spec.max_position_embeddings,
     )
+
+
+def without_ffns(spec: ModelSpec) -> ModelSpec:
+    """Return the model with its attention layers alone."""
+    return replace(spec, layers=tuple(replace(group, ffns=()) for group in spec.layers))
 
 
 def _fixed_lines(settings: MemorySettings) -> list[MemoryLine]:
@@ -179,7 +188,7 @@ def _overhead_lines(settings: MemorySettings, stage: Stage) -> list[MemoryLine]:
     lines = []
     if rules.activation_inside:
         peak = activation_peak(
-            settings.spec,
+            without_ffns(settings.spec) if settings.attention_only else settings.spec,
             degrees,
             settings.max_num_batched_tokens,
             settings.max_num_seqs,

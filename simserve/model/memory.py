@@ -34,6 +34,7 @@ def memory_ledger(
     sequence_tokens: int | None = None,
     experts_dtype: str | None = None,
     kv_groups: KvGroups | None = None,
+    attention_only: bool = False,
 ) -> MemoryLedger:
     """Return the ledger of one GPU, in bytes.
 
@@ -41,7 +42,8 @@ def memory_ledger(
     engine version's. `sequence_tokens` is a typical length over which windows, chunks and constant states
     are spread; None counts windows and chunks as if they grew like full attention (never too little).
     `experts_dtype` is the type of routed experts where it differs from `weights_dtype`. `kv_groups` is how
-    the engine divides the layers where it lets windows give blocks back.
+    the engine divides the layers where it lets windows give blocks back. `attention_only`: FFN layers are on
+    other GPUs.
 
     Raises `ScenarioError` if the model, or one request of `max_model_len` tokens, does not fit.
     """
@@ -60,6 +62,7 @@ def memory_ledger(
         sequence_tokens,
         experts_dtype,
         kv_groups,
+        attention_only,
     )
     _check(settings)
     ledger = raw_ledger(settings)

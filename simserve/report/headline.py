@@ -28,11 +28,16 @@ def headline(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
 
 def hardware(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
     """Return the GPUs in words: `2 × H100 SXM + 4 × H200`."""
-    names = {pool.get("name"): pool.get("gpu_name") or pool.get("gpu") for pool in manifest.get("pools", [])}
+    built = {pool.get("name"): pool for pool in manifest.get("pools", [])}
     counts: dict[str, int] = {}
     for pool in summary["pools"]:
-        gpu = names.get(pool["name"]) or "GPU"
-        counts[gpu] = counts.get(gpu, 0) + pool["gpus"]
+        one = built.get(pool["name"]) or {}
+        ffn = one.get("ffn")
+        beside = one["replicas"] * ffn["gpus"] if ffn else 0
+        gpu = one.get("gpu_name") or one.get("gpu") or "GPU"
+        counts[gpu] = counts.get(gpu, 0) + pool["gpus"] - beside
+        if ffn:
+            counts[ffn["gpu_name"]] = counts.get(ffn["gpu_name"], 0) + beside
     return " + ".join(f"{n} × {gpu}" for gpu, n in counts.items()) or "No GPUs"
 
 

@@ -117,4 +117,13 @@ def _pool(pool: BuiltPool) -> dict[str, Any]:
         "max_model_len": pool.limit.tokens,
         "limit_reason": pool.limit.reason,
         "price_per_gpu_hour": spec.price_per_gpu_hour,
+        **_ffn(pool),
     }
+
+
+def _ffn(pool: BuiltPool) -> dict[str, Any]:
+    """Return what FFN GPUs of their own are and hold, if there are any."""
+    if pool.ffn is None:
+        return {}
+    ledger = [{"name": row.name, "bytes": row.bytes, "basis": row.basis} for row in pool.ffn.ledger]
+    return {"ffn": {"gpus": pool.ffn.gpus, "gpu_name": pool.ffn.gpu.title, "ledger": ledger}}

@@ -24,6 +24,7 @@ from simserve.latency.overlap import NO_OVERRIDES
 from simserve.model import ModelSpec, Parallelism
 from simserve.model.dtypes import weight_format
 from simserve.model.spec import MoeFfn
+from simserve.scenario.afd import FfnPool, afd_latency, check_afd
 from simserve.scenario.engine import ResolvedEngine
 from simserve.scenario.files import find
 from simserve.scenario.moe_spec import ExpertLoadSpec, PlacementSpec
@@ -36,18 +37,20 @@ IN_ORDER = PlacementSpec.model_validate({})
 
 def steps_together(spec: PoolSpec) -> bool:
     """Return True if the pool's replicas are groups of ranks (or say what only a group can have)."""
-    asked = (spec.placement, spec.all2all, spec.overlap)
+    asked = (spec.placement, spec.all2all, spec.overlap, spec.afd)
     uneven = isinstance(spec.expert_load, ExpertLoadSpec)
     return spec.dp > 1 or uneven or any(value is not None for value in asked)
 
 
 def check_group(spec: PoolSpec, model: ModelSpec) -> None:
     """Raise `ScenarioError` for what a group of ranks cannot have."""
-    for name in ("placement", "all2all", "overlap"):
+    for name in ("placement", "all2all", "overlap", "afd"):
         if getattr(spec, name) is not None and not moe_layers(model):
-            raise ScenarioError(f"{name}: {model.name} has no experts")
+            raise ScenarioError(f"{name} = ..., allowed is none: {model.name} has no experts")
     if not steps_together(spec):
         return
+    if spec.afd is not None:
+        check_afd(spec, model)
     if spec.pp > 1:
         raise ScenarioError(f"pp = {spec.pp}, allowed is 1 with dp, placement, all2all or overlap")
     if spec.kv_tiers:
@@ -71,6 +74,11 @@ def moe_layers(model: ModelSpec) -> list[MoeFfn]:
     ]
 
 
+def expert_ranks(spec: PoolSpec) -> int:
+    """Return the GPUs over which the routed experts of a replica spread."""
+    return spec.ep if spec.afd is None else spec.afd.ffn_gpus
+
+
 def redundant_experts(spec: PoolSpec) -> int:
     """Return the copies per layer beyond the model's own experts."""
     return spec.placement.redundant_experts if spec.placement is not None else 0
@@ -84,9 +92,23 @@ def group_latency(
     engine: ResolvedEngine,
     profiles: ProfileStore,
     analytic: Any,
+    ffn: FfnPool | None = None,
 ) -> LockstepLatency:
     """Return the step times of one group."""
     load: ExpertLoad = "uniform" if _sampled(spec) else spec.expert_load  # pyright: ignore
+    if ffn is not None:
+        more = redundant_experts(spec)
+        return afd_latency(
+            model,
+            gpu,
+            ffn,
+            spec,
+            engine,
+            profiles,
+            expert_load=load,
+            redundant_experts=more,
+            analytic=analytic,
+        )
     return compile_lockstep_latency(
         model,
         gpu,
@@ -113,7 +135,8 @@ def _sampled(spec: PoolSpec) -> bool:
 def expert_plan(model: ModelSpec, gpu: GpuSpec, spec: PoolSpec, seed: int, folder: Path) -> ExpertPlan | None:
     """Return popularity and placement of a pool's groups; None where every rank gets the same."""
     layers = moe_layers(model)
-    if spec.ep == 1 or not layers or not _sampled(spec):
+    ranks = expert_ranks(spec)
+    if ranks == 1 or not layers or not _sampled(spec):
         return None
     first = layers[0]
     slots = first.n_routed_experts + first.zero_experts
@@ -142,7 +165,7 @@ def expert_plan(model: ModelSpec, gpu: GpuSpec, spec: PoolSpec, seed: int, folde
         )
     return ExpertPlan(
         real,
-        _placement(place, real, spec.ep, seed, groups, nodes),
+        _placement(place, real, ranks, seed, groups, nodes),
         lambda number: _without_zero_experts(changes(number), first.n_routed_experts),
         rebalancing,
         Spreading(place.per_batch, place.capacity_factor, place.overflow == "reroute"),
@@ -191,7 +214,7 @@ def _without_zero_experts(change: Change | None, experts: int) -> Change | None:
 
 def _topology(moe: MoeFfn, gpu: GpuSpec, spec: PoolSpec, place: PlacementSpec) -> tuple[int, int]:
     """Return expert groups and nodes for a hierarchical placement; (1, 1) for a global one."""
-    nodes = -(-spec.ep // gpu.gpus_per_node)
+    nodes = -(-expert_ranks(spec) // gpu.gpus_per_node)
     if not place.hierarchical or moe.n_group % nodes:
         return 1, 1
     return moe.n_group, nodes
@@ -215,4 +238,7 @@ def _expert_bytes(model: ModelSpec, moe: MoeFfn, spec: PoolSpec) -> int:
 
 def groups_of(spec: PoolSpec, latency: LockstepLatency, plan: ExpertPlan | None) -> list[GroupSpec]:
     """Return one group per replica of the pool."""
-    return [GroupSpec(f"{spec.name}-{index}", spec.name, latency, plan) for index in range(spec.replicas)]
+    beside = 0 if spec.afd is None else spec.afd.ffn_gpus
+    return [
+        GroupSpec(f"{spec.name}-{index}", spec.name, latency, plan, beside) for index in range(spec.replicas)
+    ]

@@ -26,6 +26,7 @@ from simserve.model.params import flops_per_token
 from simserve.model.parts import routed_share
 from simserve.model.spec import MoeFfn
 from simserve.model.weights import check_parallelism, weight_bytes_per_stage
+from simserve.scenario.afd import FfnPool, afd_assumptions, ffn_pool, with_ffn
 from simserve.scenario.engine import ResolvedEngine, check_lengths, resolve_engine
 from simserve.scenario.halves import policy_of, split_engine
 from simserve.scenario.kv_groups import grouping
@@ -75,6 +76,8 @@ class BuiltPool:
     """KV tiers below HBM, with every figure filled in."""
     experts: ExpertPlan | None = None
     """How picks spread over the experts of a group; None: every rank gets the same."""
+    ffn: FfnPool | None = None
+    """FFN GPUs beside those of the ranks; None: every GPU does both."""
     half_options: Mapping[str, Any] = field(default_factory=dict)
     """What the scenario's `transfer` says to the policies of a split, as far as they ask for it by name."""
 
@@ -174,6 +177,7 @@ class PlannedPool(NamedTuple):
     ledger: MemoryLedger
     limit: Limit
     facts: PoolFacts
+    ffn: FfnPool | None
 
 
 def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: ProfileStore) -> PlannedPool:
@@ -192,37 +196,37 @@ def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: Pr
         kv_cache_dtype(spec.kv_dtype)
     with loaded.blame("pools", index):
         check_group(spec, model)
-        check_parallelism(model, parallel, redundant_experts(spec))
+        check_parallelism(model, parallel, 0 if spec.afd else redundant_experts(spec))
         _check_longest(spec, model)
         _check_experts(spec, model)
         check_tiers(spec, engine)
+        ffn = ffn_pool(spec, model, gpu, engine.gpu_memory_utilization, redundant_experts(spec), profiles)
         ledger = _ledger(model, gpu, parallel, spec, engine)
         limit = _limit(spec, model, ledger)
         if spec.role == "decode" and split_engine(engine).room_first:
             limit = _beside_reserve(limit, ledger, _half_options(loaded)["reserved_decode_tokens"])
     check_lengths(loaded, index, engine, limit.tokens)
-    return PlannedPool(
-        spec, gpu, engine, parallel, ledger, limit, _facts(model, gpu, parallel, spec, engine.sequences)
-    )
+    facts = with_ffn(_facts(model, gpu, parallel, spec, engine.sequences), ffn, spec)
+    return PlannedPool(spec, gpu, engine, parallel, ledger, limit, facts, ffn)
 
 
 def build_pool(
     loaded: LoadedScenario, index: int, model: ModelSpec, profiles: ProfileStore, compiled: dict[Any, Any]
 ) -> BuiltPool:
     """Build pool number `index`; `compiled` holds the step latencies that equal pools share."""
-    spec, gpu, engine, parallel, ledger, limit, facts = plan_pool(loaded, index, model, profiles)
+    spec, gpu, engine, parallel, ledger, limit, facts, ffn = plan_pool(loaded, index, model, profiles)
     with loaded.blame("pools", index):
-        latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled)
+        latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled, ffn)
     tiers = tuple(tier.filled_in(parallel.gpus, gpu.pcie_bytes_per_s) for tier in spec.kv_tiers or ())
     with loaded.blame("pools", index, "expert_load"):
         experts = None
         if isinstance(latency, LockstepLatency):
-            experts = expert_plan(model, gpu, spec, loaded.scenario.seed, loaded.folder)
+            experts = expert_plan(model, ffn.gpu if ffn else gpu, spec, loaded.scenario.seed, loaded.folder)
     assumptions = _assumptions(engine, latency) + tier_assumptions(tiers)
-    assumptions += grouping(model, spec, engine).assumptions
+    assumptions += grouping(model, spec, engine).assumptions + afd_assumptions(ffn)
     half = _half_options(loaded)
     return BuiltPool(
-        spec, model, gpu, engine, ledger, limit, latency, facts, assumptions, tiers, experts, half
+        spec, model, gpu, engine, ledger, limit, latency, facts, assumptions, tiers, experts, ffn, half
     )
 
 
@@ -252,9 +256,10 @@ def _ledger(
         max_num_seqs=engine.sequences,
         max_model_len=spec.max_model_len,
         rules=memory_rules(engine.label),
-        redundant_experts=redundant_experts(spec),
+        redundant_experts=0 if spec.afd else redundant_experts(spec),
         experts_dtype=spec.experts_dtype,
         kv_groups=grouping(model, spec, engine).groups,
+        attention_only=spec.afd is not None,
     )
 
 
@@ -306,10 +311,11 @@ def _latency(
     engine: ResolvedEngine,
     profiles: ProfileStore,
     compiled: dict[Any, Any],
+    ffn: FfnPool | None,
 ) -> TableLatency | LockstepLatency:
     """Return the step latency, compiled once per (GPU, parallelism, dtypes, engine)."""
     if steps_together(spec):
-        return group_latency(model, gpu, parallel, spec, engine, profiles, loaded.scenario.analytic)
+        return group_latency(model, gpu, parallel, spec, engine, profiles, loaded.scenario.analytic, ffn)
     assert not isinstance(spec.expert_load, ExpertLoadSpec)
     load = spec.expert_load or DEFAULT_EXPERT_LOAD
     dtypes = (spec.weights_dtype, spec.kv_dtype, spec.experts_dtype)
@@ -338,7 +344,7 @@ def _facts(
         model,
         parallel,
         spec.weights_dtype,
-        redundant_experts=redundant_experts(spec),
+        redundant_experts=0 if spec.afd else redundant_experts(spec),
         experts_dtype=spec.experts_dtype,
     )
     fullest = max(stages, key=lambda stage: stage.total)

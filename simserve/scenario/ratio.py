@@ -68,7 +68,7 @@ def _sides(scenario: Scenario, where: str) -> tuple[PoolSpec, PoolSpec]:
 
 
 def _gpus(pool: PoolSpec) -> int:
-    return pool.tp * pool.pp * pool.dp
+    return pool.tp * pool.pp * pool.dp + (pool.afd.ffn_gpus if pool.afd else 0)
 
 
 def _pools(written: list[Any], scenario: Scenario, split: tuple[int, int]) -> list[Any]:

@@ -14,6 +14,7 @@ from simserve.errors import nearest
 from simserve.latency.blocks.plan import All2All
 from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.overlap import OverlapSpec
+from simserve.scenario.afd_spec import AfdSpec
 from simserve.scenario.closed_loop_spec import ClosedLoopSpec
 from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
 from simserve.scenario.moe_spec import ExpertLoadSpec, PlacementSpec
@@ -186,6 +187,11 @@ class PoolSpec(_Part):
     )
     overlap: OverlapSpec | None = Field(
         None, description="What runs beside dispatch and combine; default: the shared expert."
+    )
+    afd: AfdSpec | None = Field(
+        None,
+        description="Attention-FFN disaggregation: FFN layers on GPUs of their own beside the pool's; "
+        "default: every GPU does both.",
     )
     max_model_len: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Longest sequence; default: the model's maximum, or what the KV pool holds if less."

@@ -1,0 +1,136 @@
+"""Pools whose FFN layers have GPUs of their own, built: what these hold, step times, what to count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from simserve.core import PoolFacts
+from simserve.errors import ScenarioError
+from simserve.hardware import GpuSpec, load_gpu
+from simserve.latency import ProfileStore
+from simserve.latency.afd import AfdLatency
+from simserve.latency.compile_afd import FfnGpus, check_alternating, compile_afd_latency
+from simserve.latency.kernels.experts import ExpertLoad
+from simserve.latency.kernels.hop import Network
+from simserve.latency.roofline import peaks_of
+from simserve.model import ModelSpec, Parallelism
+from simserve.model.ffn_ledger import ffn_ledger
+from simserve.model.ledger import MemoryLine
+from simserve.scenario.engine import ResolvedEngine
+from simserve.scenario.spec import PoolSpec
+
+_NOT_WITH = {
+    "pp": "stages of layers and FFN GPUs are not simulated together",
+    "ep": "experts spread over afd.ffn_gpus",
+    "kv_tiers": "ranks step together, and tiers are not simulated for these",
+    "all2all": "afd.exchange says how tokens get to the FFN GPUs",
+    "overlap": "afd.microbatches overlap instead",
+}
+"""Keys of a pool that mean nothing, or are not simulated, beside `afd`."""
+
+
+class FfnPool(NamedTuple):
+    """The FFN GPUs of all replicas of a pool."""
+
+    gpu: GpuSpec
+    gpus: int
+    """Of each replica."""
+    ledger: tuple[MemoryLine, ...]
+    """The memory of one."""
+
+
+def check_afd(spec: PoolSpec, model: ModelSpec) -> None:
+    """Raise `ScenarioError` for models that `afd` cannot cut, and for keys that cannot stand beside it."""
+    check_alternating(model)
+    for name, reason in _NOT_WITH.items():
+        value = getattr(spec, name)
+        if value not in (None, 1, ()):
+            shown = value if isinstance(value, int | str) else "..."
+            raise ScenarioError(f"{name} = {shown}, allowed is none beside afd: {reason}")
+
+
+def ffn_pool(
+    spec: PoolSpec, model: ModelSpec, own: GpuSpec, share: float, redundant: int, profiles: ProfileStore
+) -> FfnPool | None:
+    """Return the FFN GPUs of a pool, with their memory; None without `afd`."""
+    afd = spec.afd
+    if afd is None:
+        return None
+    gpu = own if afd.gpu is None else load_gpu(afd.gpu, profiles.folders)
+    ledger = ffn_ledger(
+        model,
+        gpu,
+        afd.ffn_gpus,
+        weights_dtype=spec.weights_dtype,
+        experts_dtype=spec.experts_dtype,
+        redundant_experts=redundant,
+        share=share,
+    )
+    return FfnPool(gpu, afd.ffn_gpus, ledger)
+
+
+def afd_latency(
+    model: ModelSpec,
+    gpu: GpuSpec,
+    ffn: FfnPool,
+    spec: PoolSpec,
+    engine: ResolvedEngine,
+    profiles: ProfileStore,
+    *,
+    expert_load: ExpertLoad,
+    redundant_experts: int,
+    analytic: Any,
+) -> AfdLatency:
+    """Return the step times of one replica: its attention ranks and its FFN GPUs."""
+    afd = spec.afd
+    assert afd is not None
+    network = Network(afd.network_us, afd.network_gb_s * 1e9, afd.copies == "node")
+    return compile_afd_latency(
+        model,
+        gpu,
+        Parallelism(tp=spec.tp, dp=spec.dp),
+        FfnGpus(ffn.gpu, ffn.gpus, afd.microbatches, network if afd.exchange == "network" else None),
+        weights_dtype=spec.weights_dtype,
+        kv_dtype=spec.kv_dtype,
+        experts_dtype=spec.experts_dtype,
+        expert_load=expert_load,
+        redundant_experts=redundant_experts,
+        overhead=engine.overhead,
+        profiles=profiles,
+        analytic=analytic,
+    )
+
+
+def with_ffn(facts: PoolFacts, ffn: FfnPool | None, spec: PoolSpec) -> PoolFacts:
+    """Return the facts of a pool with its FFN GPUs counted.
+
+    `facts` are those of attention ranks that also held every FFN weight.
+    """
+    if ffn is None or spec.afd is None:
+        return facts
+    every = ffn.gpus * spec.replicas
+    held = {line.name: line.bytes for line in ffn.ledger}
+    copied = held.get("dense MLP weights", 0) + held.get("shared expert weights", 0)
+    own = facts.weight_bytes - copied
+    price = spec.afd.price_per_gpu_hour
+    price = facts.price_per_gpu_hour if price is None else price
+    return replace(
+        facts,
+        weight_bytes=own + copied * ffn.gpus / spec.dp,
+        expert_bytes=held["routed expert weights"] * ffn.gpus / spec.dp,
+        beside_gpus=every,
+        beside_flops=every * peaks_of(ffn.gpu).flops(spec.weights_dtype),
+        beside_bytes_per_s=every * ffn.gpu.hbm_bytes_per_s,
+        beside_price_per_hour=every * (price or 0.0),
+    )
+
+
+def afd_assumptions(ffn: FfnPool | None) -> tuple[str, ...]:
+    """Return what is taken for granted about FFN GPUs, in words."""
+    if ffn is None:
+        return ()
+    return (
+        "attention-FFN disaggregation: every step fills the pipeline of microbatches anew; each FFN GPU "
+        "computes shared experts and dense MLPs for its part of the tokens",
+    )
