@@ -13,6 +13,8 @@ import typer
 from simserve.errors import ScenarioError
 
 if TYPE_CHECKING:
+    from pyarrow import Table
+
     from simserve.cli.progress import ProgressLine
     from simserve.core import Result
     from simserve.metrics import Summary
@@ -116,11 +118,22 @@ def _simulate_all(
                 progress.begin(name if variants else "")
             log = StepLog(Window(*window)) if window else None
             result = deployment.simulate(progress, log)
-            summaries[name] = _replicated(deployment, result, seeds, progress, name if variants else "")
+            summaries[name], bands = _replicated(
+                deployment, result, seeds, progress, name if variants else ""
+            )
             others = {one: deployments[one] for one in variants} if name == base else None
             scenario_yaml, manifest = deployment.resolved_yaml(others), deployment.manifest(command)
             steps = log.result() if log else None
-            write_run(into, result, summaries[name], scenario_yaml, manifest, deployment.slo, steps)
+            write_run(
+                into,
+                result,
+                summaries[name],
+                scenario_yaml,
+                manifest,
+                deployment.slo,
+                steps=steps,
+                bands=bands,
+            )
         if variants:
             write_comparison(staging, base, variants)
         write_report(staging)
@@ -129,23 +142,33 @@ def _simulate_all(
 
 def _replicated(
     deployment: Deployment, result: Result, seeds: list[int], progress: ProgressLine | None, name: str
-) -> Summary:
-    """Return the summary of a run, with what the other seeds add; of their runs nothing else is kept."""
-    from simserve.metrics.replications import replication, together
+) -> tuple[Summary, Table | None]:
+    """Return the summary of a run, with what the other seeds add, and the bands of its curves over them.
+
+    Of the other runs nothing else is kept.
+    """
+    from simserve.metrics.bands import band_table, curves_of, whole_edges
+    from simserve.metrics.replications import CONFIDENCE, replication, together
     from simserve.scenario.build import Parts
     from simserve.scenario.replicate import reseeded
 
     summary, parts = deployment.summarize(result), Parts()
     if len(seeds) == 1:
-        return summary
-    runs = [replication(seeds[0], result, summary.to_dict())]
+        return summary, None
+    plain = summary.to_dict()
+    edges, runs = whole_edges(plain), [replication(seeds[0], result, plain)]
+    curves = [] if edges is None else [curves_of(result, edges)]
     for seed in seeds[1:]:
         if progress:
             progress.begin(f"{name} seed {seed}".strip())
         other = reseeded(deployment, seed, parts)
         found = other.simulate(progress)
         runs.append(replication(seed, found, other.summarize(found).to_dict()))
-    return replace(summary, replications=together(runs))
+        if edges is not None:
+            curves.append(curves_of(found, edges))
+    all_seeds = together(runs)
+    bands = None if edges is None or not all_seeds.random else band_table(curves, edges, CONFIDENCE)
+    return replace(summary, replications=all_seeds), bands
 
 
 def slug(name: str) -> str:

@@ -26,10 +26,11 @@ REQUIRED = (
 COMPARISON = "compare.json"
 VARIANTS = "variants"
 STEPS = "steps.parquet"
+BANDS = "bands.parquet"
 TIMELINE = "timeline.json.gz"
 FIGURES = "figures"
 FIGURE_FORMATS = ("svg", "png", "json")
-OURS = frozenset({*REQUIRED, "report.html", COMPARISON, VARIANTS, STEPS, TIMELINE, FIGURES})
+OURS = frozenset({*REQUIRED, "report.html", COMPARISON, VARIANTS, STEPS, BANDS, TIMELINE, FIGURES})
 
 
 @contextmanager

@@ -28,6 +28,26 @@ def held(start: Int64, end: Int64, level: Float64, edges: Float64) -> Float64:
     return _binned(at, summed / np.maximum(np.rint(covering), 1), edges)
 
 
+def ramps(start: Int64, end: Int64, final: Float64, edges: Float64) -> Float64:
+    """Return the integral over each bin of amounts that grow evenly to `final` at their end, then vanish."""
+    slope = final / np.maximum(end - start, 1)
+    at = np.concatenate([start, end]).astype(np.float64)
+    if not at.size:
+        return np.zeros(len(edges) - 1)
+    order = np.argsort(at, kind="stable")
+    at = at[order]
+    rate = np.cumsum(np.concatenate([slope, -slope])[order])
+    vanished = np.cumsum(np.concatenate([np.zeros_like(final), final])[order])
+    step = np.diff(at)
+    level = np.concatenate([[0.0], np.cumsum(rate[:-1] * step)]) - vanished
+    area = np.concatenate([[0.0], np.cumsum(level[:-1] * step + rate[:-1] * step**2 / 2)])
+    piece = np.searchsorted(at, edges, side="right") - 1
+    inside = np.maximum(piece, 0)
+    since = np.minimum(edges, at[-1]) - at[inside]
+    upto = area[inside] + level[inside] * since + rate[inside] * since**2 / 2
+    return np.diff(np.where(piece < 0, 0.0, upto))
+
+
 def _levels(start: Int64, end: Int64, rate: Float64) -> tuple[Float64, Float64]:
     """Return the times at which the sum of rates changes, and its value from then on."""
     at = np.concatenate([start, end]).astype(np.float64)

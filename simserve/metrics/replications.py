@@ -7,7 +7,7 @@ Runs of one seed see the same random numbers under every variant, so differences
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -18,6 +18,8 @@ from simserve.metrics.statistics import mean_interval
 CONFIDENCE = 0.95
 PARTS = ("counts", "whole", "steady", "deployment", "cost_per_million_output_tokens")
 """Parts of a run's figures whose numbers are averaged."""
+SHARES = frozenset({"attainment", "itl_within_share", "hit_rate", "kv_use_mean", "kv_use_peak", "busy"})
+"""Last parts of the keys of quantities that are at most 1."""
 _STAMPS = ("arrival_ns", "first_scheduled_ns", "first_token_ns", "last_token_ns", "status", "replica")
 
 
@@ -75,7 +77,7 @@ def together(runs: Sequence[Replication]) -> Replications:
         confidence=CONFIDENCE,
         random=random,
         unstable=sum(run.unstable for run in runs),
-        measures={key: estimate([run.figures[key] for run in runs]) for key in shared},
+        measures={key: _possible(key, [run.figures[key] for run in runs]) for key in shared},
     )
 
 
@@ -84,6 +86,18 @@ def estimate(values: Sequence[float]) -> Estimate:
     if len(set(values)) == 1:
         return Estimate(tuple(values), values[0], None, None)
     return Estimate(tuple(values), *mean_interval(values, CONFIDENCE))
+
+
+def _possible(key: str, values: Sequence[float]) -> Estimate:
+    """Return the estimate of a quantity that is never negative; a share's is at most 1, too.
+
+    What cannot be is left out of the interval: the mean is not there either.
+    """
+    found = estimate(values)
+    if found.low is None or found.high is None:
+        return found
+    high = min(found.high, 1.0) if key.rpartition(".")[2] in SHARES else found.high
+    return replace(found, low=max(found.low, 0.0), high=high)
 
 
 def pairs(base: Mapping[str, Any], variant: Mapping[str, Any]) -> bool:

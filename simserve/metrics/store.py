@@ -1,7 +1,7 @@
 """The files in which a run is kept: the same bytes for the same run.
 
 requests.parquet timeline.parquet gaps.parquet summary.json scenario.resolved.yaml manifest.json; on request
-steps.parquet, with every engine step.
+steps.parquet, with every engine step; with several seeds bands.parquet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from simserve.core import Result
 from simserve.core.steps import Steps
 from simserve.errors import ScenarioError
-from simserve.metrics.folder import REQUIRED, STEPS, staged
+from simserve.metrics.folder import BANDS, REQUIRED, STEPS, staged
 from simserve.metrics.slo import Slo
 from simserve.metrics.summary import Summary
 from simserve.metrics.tables import gap_table, request_table, step_table, timeline_table
@@ -61,6 +61,11 @@ class StoredRun:
         """One row per engine step, if they were recorded."""
         return self._table("steps")
 
+    @cached_property
+    def bands(self) -> pa.Table | None:
+        """Curves over several seeds; None for a single run, or where no seed changes anything."""
+        return self._table("bands") if self.held is None and (self.folder / BANDS).is_file() else None
+
     @property
     def measured(self) -> dict[str, Any] | None:
         """Where a measured run comes from; None for a simulated one."""
@@ -98,8 +103,11 @@ def write_run(
     manifest: Mapping[str, Any],
     slo: Slo | None = None,
     steps: Steps | None = None,
+    bands: pa.Table | None = None,
 ) -> None:
     """Write the files of a run into an existing `folder`: see `write_results`."""
+    if bands is not None:
+        _write_table(bands, folder / BANDS)
     if steps is not None:
         _write_table(step_table(steps), folder / STEPS)
     _write_table(request_table(result, slo), folder / "requests.parquet")

@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from simserve.metrics.store import StoredRun
-from simserve.report.distributions import ecdf, gap_ecdf_ms, latency_axis, limit_label, limit_line
+from simserve.report.bands import bands_of
+from simserve.report.distributions import (
+    Curve,
+    curve_traces,
+    ecdf,
+    gap_ecdf_ms,
+    latency_axis,
+    limit_label,
+    limit_line,
+    over_seeds,
+)
 from simserve.report.page import Figure
-from simserve.report.stored import Float64, equals, floats, short
+from simserve.report.stored import equals, floats, short
 
 COLOURS = ("ink", "accent", "queue", "decode", "requeue", "other")
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -37,45 +46,31 @@ def looks(names: list[str]) -> list[Look]:
 
 def overlays(runs: dict[str, StoredRun], limits: dict[str, float]) -> dict[str, Figure]:
     """Return the cumulative distributions of all runs, one figure per latency."""
-    done = {
-        name: run.requests.filter(equals(run.requests["status"], "completed")) for name, run in runs.items()
-    }
-    curves = {key: {name: _curve(table, key) for name, table in done.items()} for key in _REQUEST_LATENCIES}
-    curves["itl_ms"] = {name: gap_ecdf_ms(run.gaps, "whole") for name, run in runs.items()}
+    curves = {key: [_curve(look, runs[look.name], key) for look in looks(list(runs))] for key in _LATENCIES}
     return {
         f"all-{key.removesuffix('_ms')}": _overlay(lines, limits.get(key)) for key, lines in curves.items()
     }
 
 
-_REQUEST_LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
+_LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
 
 
-def _completed(run: StoredRun) -> pa.Table:
-    return run.requests.filter(equals(run.requests["status"], "completed"))
+def _curve(look: Look, run: StoredRun, key: str) -> tuple[Look, Curve]:
+    """Return a run's distribution; the mean over its seeds, if it has several."""
+    if key == "itl_ms":
+        found = gap_ecdf_ms(run.gaps, "whole")
+    else:
+        done = run.requests.filter(equals(run.requests["status"], "completed"))
+        found = ecdf(floats(done, key))
+    return look, over_seeds(Curve(look.name, f"${look.colour}", key, *found), bands_of(run))
 
 
-def _curve(done: pa.Table, key: str) -> tuple[Float64, Float64]:
-    return ecdf(floats(done, key))
-
-
-def _overlay(curves: dict[str, tuple[Float64, Float64]], limit: float | None) -> Figure:
+def _overlay(curves: list[tuple[Look, Curve]], limit: float | None) -> Figure:
     traces, ends = [], []
-    for look in looks(list(curves)):
-        values, shares = curves[look.name]
-        if not len(values):
-            continue
-        ends += [float(values[0]), float(values[-1])]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": look.name,
-                "x": short(values),
-                "y": short(shares * 100),
-                "line": {"color": f"${look.colour}", "width": 2, "dash": look.dash, "simplify": False},
-                "hovertemplate": "%{y:.4~g} % ≤ %{x:,.4~g} ms<extra>" + look.name + "</extra>",
-            }
-        )
+    for look, curve in curves:
+        if len(curve.values):
+            ends += [float(curve.values[0]), float(curve.values[-1])]
+            traces += curve_traces(curve, look.dash)
     lines = [] if limit is None else [limit]
     axis = latency_axis(ends, lines)
     return {

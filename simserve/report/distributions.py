@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from simserve.metrics.bands import QUANTILES
+from simserve.report.bands import Band, area
 from simserve.report.format import latency
 from simserve.report.page import Figure
 from simserve.report.stored import Float64, equals, short
 from simserve.units import NS_PER_MS
-
-_BODY = np.linspace(0, 0.98, 197)
-_TAIL = 1 - np.geomspace(0.02, 1e-5, 60)
-QUANTILES = np.unique(np.concatenate([_BODY, _TAIL, [1.0]]))
 
 
 class Curve(NamedTuple):
@@ -27,6 +26,14 @@ class Curve(NamedTuple):
     """Of the window's distribution in summary.json."""
     values: Float64
     shares: Float64
+    band: Band | None = None
+    """Over several seeds: then the curve is their mean."""
+
+
+def over_seeds(curve: Curve, bands: Mapping[str, Band]) -> Curve:
+    """Return the curve as the mean over the seeds, with its band; itself for a single run."""
+    band = bands.get(curve.key)
+    return curve if band is None else curve._replace(values=band.place, shares=band.mean, band=band)
 
 
 def ecdf(values: Float64) -> tuple[Float64, Float64]:
@@ -49,26 +56,36 @@ def gap_ecdf_ms(gaps: pa.Table, window: str) -> tuple[Float64, Float64]:
     return value[keep], share[keep]
 
 
-def distribution(curves: list[Curve], window: dict[str, Any], limits: dict[str, float]) -> Figure:
-    """Cumulative distributions with their percentiles marked, and the SLO limit as a line."""
+def curve_traces(curve: Curve, dash: str = "solid") -> list[dict[str, Any]]:
+    """Return the line of a distribution, and its band below it."""
+    line = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": curve.label,
+        "x": short(curve.values),
+        "y": short(curve.shares * 100),
+        "line": {"color": curve.colour, "width": 2, "dash": dash, "simplify": False},
+        "hovertemplate": "%{y:.4~g} % ≤ %{x:,.4~g} ms<extra>" + curve.label + "</extra>",
+    }
+    if curve.band is None or curve.band.low is None or curve.band.high is None:
+        return [line]
+    low, high = curve.band.low * 100, curve.band.high * 100
+    return [area(curve.values, low, high, curve.colour), line]
+
+
+def distribution(curves: list[Curve], means: Mapping[str, Any], limits: dict[str, float]) -> Figure:
+    """Return cumulative distributions with their percentiles marked, and the SLO limit as a line.
+
+    `means` are the statistics by key (`ttft_ms` ...) of the run, or of the mean over its seeds.
+    """
     traces: list[dict[str, Any]] = []
     everything: list[float] = []
-    for label, colour, key, values, shares in curves:
-        if not len(values):
+    for curve in curves:
+        if not len(curve.values):
             continue
-        everything += [float(values[0]), float(values[-1])]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": label,
-                "x": short(values),
-                "y": short(shares * 100),
-                "line": {"color": colour, "width": 2, "simplify": False},
-                "hovertemplate": "%{y:.4~g} % ≤ %{x:,.4~g} ms<extra>" + label + "</extra>",
-            }
-        )
-        traces.append(_marks(label, colour, window[key]))
+        everything += [float(curve.values[0]), float(curve.values[-1])]
+        traces += curve_traces(curve)
+        traces.append(_marks(curve, means))
     lines = [limits[curve.key] for curve in curves if curve.key in limits]
     axis = latency_axis(everything, lines)
     return {
@@ -85,18 +102,19 @@ def distribution(curves: list[Curve], window: dict[str, Any], limits: dict[str, 
     }
 
 
-def _marks(label: str, colour: str, found: dict[str, Any]) -> dict[str, Any]:
+def _marks(curve: Curve, means: Mapping[str, Any]) -> dict[str, Any]:
     names = ("p50", "p90", "p95", "p99")
+    found = means[curve.key]
     return {
         "type": "scatter",
         "mode": "markers",
-        "name": label,
+        "name": curve.label,
         "showlegend": False,
         "x": [found[name] for name in names],
         "y": [float(name[1:]) for name in names],
         "customdata": list(names),
-        "marker": {"color": colour, "size": 6},
-        "hovertemplate": "%{customdata} = %{x:,.4~g} ms<extra>" + label + "</extra>",
+        "marker": {"color": curve.colour, "size": 6},
+        "hovertemplate": "%{customdata} = %{x:,.4~g} ms<extra>" + curve.label + "</extra>",
         "cliponaxis": False,
     }
 

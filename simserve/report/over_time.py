@@ -1,145 +1,177 @@
-"""The run over time: arrivals, requests, KV use and step sizes on one axis, in equal bins."""
+"""The run over time: panels on one axis, so that what happens together stands one above the other."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from simserve.metrics.intervals import held, totals
+from simserve.report.bands import Band, area
 from simserve.report.page import Figure
-from simserve.report.stored import Float64, Int64, equals, short, stamps
-from simserve.units import NS_PER_S
+from simserve.report.stored import Float64, short
 
-BINS = 300
-
-Line = tuple[str, str, Float64]
-"""(name, colour, values)"""
-
-
-@dataclass(frozen=True)
-class Course:
-    """The run over time, in equal bins; all series are float64[bins]."""
-
-    time_s: Float64
-    """Middle of each bin."""
-    arrivals_per_s: Float64
-    completions_per_s: Float64
-    waiting: Float64
-    """Arrived and never scheduled yet."""
-    running: Float64
-    """Scheduled and not finished."""
-    kv_use: dict[str, Float64]
-    """Share of usable blocks held, by replica."""
-    prefill_per_step: Float64
-    decode_per_step: Float64
+PANEL_REM = 8.4
+GAP_REM = 2.2
+COLOURS = ("$accent", "$decode", "$queue", "$other", "$requeue", "$muted")
+"""Of pools, in their order."""
 
 
-def course(
-    requests: pa.Table, timeline: pa.Table, kv_blocks: dict[str, int], start_ns: int, end_ns: int
-) -> Course:
-    """Return the run over time; `kv_blocks` are the usable blocks by replica."""
-    edges = np.linspace(start_ns, max(end_ns, start_ns + 1), BINS + 1)
-    width_s = (edges[1] - edges[0]) / NS_PER_S
-    arrival, scheduled = stamps(requests, "arrival_ns"), stamps(requests, "first_scheduled_ns")
-    last = stamps(requests, "last_token_ns")
-    refused, done = equals(requests["status"], "refused"), equals(requests["status"], "completed")
-    queued = (arrival >= 0) & ~refused
-    started = np.where(scheduled >= 0, scheduled, end_ns)
-    finished = np.where(done, last, end_ns)
-    steps = _amount(timeline, "steps", edges)
-    return Course(
-        time_s=(edges[:-1] + edges[1:]) / 2 / NS_PER_S,
-        arrivals_per_s=np.histogram(arrival[arrival >= 0], edges)[0] / width_s,
-        completions_per_s=np.histogram(last[done], edges)[0] / width_s,
-        waiting=_present(arrival[queued], started[queued], edges),
-        running=_present(scheduled[scheduled >= 0], finished[scheduled >= 0], edges),
-        kv_use=_kv_use(timeline, kv_blocks, edges),
-        prefill_per_step=_per_step(_amount(timeline, "prefill_tokens", edges), steps),
-        decode_per_step=_per_step(_amount(timeline, "decode_tokens", edges), steps),
-    )
+class Line(NamedTuple):
+    """One series of a panel."""
+
+    key: str
+    name: str
+    colour: str
+    dash: str = "solid"
+    scale: float = 1.0
 
 
-def _present(start: Int64, end: Int64, edges: Float64) -> Float64:
-    """Return the mean number of requests between their start and end, per bin."""
-    length = np.maximum(end - start, 0).astype(np.float64)
-    some = length > 0
-    return totals(start[some], end[some], length[some], edges) / np.diff(edges)
+class Panel(NamedTuple):
+    """One row of the picture."""
+
+    title: str
+    lines: list[Line]
+    stacked: bool = False
 
 
-def _amount(timeline: pa.Table, name: str, edges: Float64) -> Float64:
-    start, end = timeline["start_ns"].to_numpy(), timeline["end_ns"].to_numpy()
-    return totals(start, end, timeline[name].to_numpy(), edges)
+def over_time(curves: Mapping[str, Band], steady: tuple[float, float] | None) -> Figure:
+    """Return the picture of a run from its series by name (see `metrics.course`), in seconds."""
+    return drawn(panels(curves), curves, steady)
 
 
-def _per_step(tokens: Float64, steps: Float64) -> Float64:
-    """Return tokens / steps; 0 in idle bins, whose sums are only nearly zero."""
-    return np.divide(tokens, steps, out=np.zeros_like(steps), where=steps > 1e-3)
-
-
-def _kv_use(timeline: pa.Table, kv_blocks: dict[str, int], edges: Float64) -> dict[str, Float64]:
-    start, end = timeline["start_ns"].to_numpy(), timeline["end_ns"].to_numpy()
-    used = timeline["kv_used_blocks"].to_numpy()
-    shares = {}
-    for name, blocks in kv_blocks.items():
-        mine = equals(timeline["replica"], name)
-        shares[name] = held(start[mine], end[mine], used[mine], edges) / np.diff(edges) / max(blocks, 1)
-    return shares
-
-
-def over_time(run: Course, steady: tuple[float, float] | None) -> Figure:
-    """Arrivals, requests, KV use and step sizes on one time axis."""
-    unit, scale = _time_unit(float(run.time_s[-1]))
-    time = short(run.time_s / scale)
+def drawn(rows: list[Panel], curves: Mapping[str, Band], steady: tuple[float, float] | None = None) -> Figure:
+    """Return the panels below each other, with the steady window shaded (in seconds)."""
+    first = min(float(curves[line.key].place[0]) for panel in rows for line in panel.lines)
+    last = max(float(curves[line.key].place[-1]) for panel in rows for line in panel.lines)
+    unit, scale = _time_unit(last)
+    height = len(rows) * (PANEL_REM + GAP_REM) + 3
     layout: dict[str, Any] = {
-        "height": 44,
+        "height": height,
         "hovermode": "x unified",
         "showlegend": False,
         "margin": {"t": 28, "l": 56, "r": 14, "b": 44},
         "annotations": [],
-        "xaxis": {"title": {"text": f"time, {unit}"}, "anchor": "y4", "range": [time[0], time[-1]]},
+        "xaxis": {
+            "title": {"text": f"time, {unit}"},
+            "anchor": _axis(len(rows) - 1),
+            "range": [first / scale, last / scale],
+        },
         "shapes": [] if steady is None else [_shade(steady[0] / scale, steady[1] / scale)],
     }
     traces = []
-    for row, (title, lines) in enumerate(_panels(run).items()):
-        axis = "y" if row == 0 else f"y{row + 1}"
-        top = 1 - row * 0.26
-        layout[axis.replace("y", "yaxis")] = {
-            "domain": [top - 0.205, top],
+    share = 1 / max(len(rows) * (PANEL_REM + GAP_REM) - GAP_REM, 1)
+    for number, panel in enumerate(rows):
+        top = 1 - number * (PANEL_REM + GAP_REM) * share
+        layout[_axis(number).replace("y", "yaxis")] = {
+            "domain": [max(top - PANEL_REM * share, 0.0), top],
             "rangemode": "tozero",
             "nticks": 5,
         }
-        layout["annotations"].append(_panel_title(title, lines, top))
-        traces += [_time_line(time, line, axis, filled=row == 3) for line in lines]
+        layout["annotations"].append(_panel_title(panel, top))
+        traces += _panel(panel, curves, scale, _axis(number))
     return {"data": traces, "layout": layout}
 
 
-def _panels(run: Course) -> dict[str, list[Line]]:
-    rates = (run.arrivals_per_s, run.completions_per_s)
-    tokens = (run.prefill_per_step, run.decode_per_step)
-    return {
-        "requests/s": [("arrivals", "$muted", rates[0]), ("completions", "$decode", rates[1])],
-        "requests": [("running", "$prefill", run.running), ("waiting", "$queue", run.waiting)],
-        "KV use, %": _kv_lines(list(run.kv_use.values())),
-        "tokens per step": [("prefill", "$prefill", tokens[0]), ("decode", "$decode", tokens[1])],
+def panels(curves: Mapping[str, Band]) -> list[Panel]:
+    """Return the panels that have something to say about a run."""
+    rows = [
+        Panel(
+            "requests/s",
+            [
+                Line("arrivals_per_s", "arrivals", "$muted"),
+                Line("completions_per_s", "completions", "$decode"),
+            ],
+        ),
+        Panel("requests", [Line("running", "running", "$prefill"), Line("waiting", "waiting", "$queue")]),
+        Panel(
+            "tokens per step",
+            [Line("prefill_per_step", "prefill", "$prefill"), Line("decode_per_step", "decode", "$decode")],
+            stacked=True,
+        ),
+        Panel("KV blocks held, %", _kv_lines(curves)),
+        Panel(
+            "context of running requests, tokens",
+            [
+                Line("context.cached", "found in the cache", "$other"),
+                Line("context.prompt", "computed prompt", "$prefill"),
+                Line("context.answer", "answer", "$decode"),
+            ],
+            stacked=True,
+        ),
+        Panel("prompt tokens found in the cache, %", [Line("hit_rate", "hits", "$other", scale=100)]),
+        Panel(
+            "prompts between prefill and decode",
+            [
+                Line("transfer.waiting", "waiting for room", "$queue"),
+                Line("transfer.moving", "moving", "$other"),
+            ],
+        ),
+        Panel("work of the busiest replica / mean", _pool_lines(curves, "imbalance")),
+    ]
+    return [panel for panel in (_present(panel, curves) for panel in rows) if panel.lines]
+
+
+def _present(panel: Panel, curves: Mapping[str, Band]) -> Panel:
+    """Return a panel without lines that do not exist; hits and contexts only where they are not all 0."""
+    lines = [line for line in panel.lines if line.key in curves]
+    silent = {"hit_rate", "context.cached"}
+    return panel._replace(
+        lines=[line for line in lines if line.key not in silent or np.nan_to_num(curves[line.key].mean).any()]
+    )
+
+
+def _kv_lines(curves: Mapping[str, Band]) -> list[Line]:
+    means, fullest = _pool_lines(curves, "kv_mean"), _pool_lines(curves, "kv_fullest")
+    if len(means) == 1:
+        words = "mean" if fullest else "held"
+        means = [means[0]._replace(name=words)]
+        fullest = [line._replace(name="fullest replica", colour="$queue") for line in fullest]
+    else:
+        fullest = [line._replace(name=f"{line.name}, fullest", dash="dot") for line in fullest]
+    return [line._replace(scale=100) for line in (*means, *fullest)]
+
+
+def _pool_lines(curves: Mapping[str, Band], what: str) -> list[Line]:
+    names = [key.partition(".")[2] for key in curves if key.startswith("kv_mean.")]
+    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
+    return [Line(f"{what}.{name}", name, colours[name]) for name in names if f"{what}.{name}" in curves]
+
+
+def _panel(panel: Panel, curves: Mapping[str, Band], scale: float, axis: str) -> list[dict[str, Any]]:
+    traces = []
+    found = [(line, curves[line.key]) for line in panel.lines]
+    stack = axis if panel.stacked and all(curve.low is None for _, curve in found) else ""
+    for line, curve in found:
+        time = curve.place / scale
+        if curve.low is not None and curve.high is not None:
+            ends = (curve.low * line.scale, curve.high * line.scale)
+            traces.append(area(time, *ends, line.colour, yaxis=axis))
+        traces.append(_time_line(time, curve.mean * line.scale, line, axis, stack))
+    return traces
+
+
+def _time_line(time: Float64, values: Float64, line: Line, axis: str, stack: str) -> dict[str, Any]:
+    trace: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": line.name,
+        "x": short(time),
+        "y": short(values),
+        "yaxis": axis,
+        "line": {"color": line.colour, "width": 1.5, "dash": line.dash},
+        "connectgaps": True,
+        "hovertemplate": "%{y:,.4~g}",
     }
+    if stack:
+        trace |= {"stackgroup": stack, "line": {"color": line.colour, "width": 0.5}}
+    return trace
 
 
-def _kv_lines(shares: list[np.ndarray]) -> list[Line]:
-    if not shares:
-        return []
-    percent = np.array(shares) * 100
-    if len(shares) == 1:
-        return [("replica", "$accent", percent[0])]
-    return [("mean", "$accent", percent.mean(axis=0)), ("fullest replica", "$queue", percent.max(axis=0))]
-
-
-def _panel_title(title: str, lines: list[Line], top: float) -> dict[str, Any]:
-    keys = "  ".join(f'<span style="color:{colour}">■</span> {name}' for name, colour, _ in lines)
+def _panel_title(panel: Panel, top: float) -> dict[str, Any]:
+    keys = "  ".join(f'<span style="color:{line.colour}">■</span> {_safe(line.name)}' for line in panel.lines)
     return {
-        "text": f"<b>{title}</b>   {keys}",
+        "text": f"<b>{panel.title}</b>   {keys}",
         "x": 0,
         "xref": "paper",
         "xanchor": "left",
@@ -150,21 +182,13 @@ def _panel_title(title: str, lines: list[Line], top: float) -> dict[str, Any]:
     }
 
 
-def _time_line(time: list[float], line: Line, axis: str, filled: bool) -> dict[str, Any]:
-    name, colour, values = line
-    trace: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": time,
-        "y": short(values),
-        "yaxis": axis,
-        "line": {"color": colour, "width": 1.5},
-        "hovertemplate": "%{y:,.4~g}",
-    }
-    if filled:
-        trace |= {"stackgroup": "steps", "line": {"color": colour, "width": 0.5}}
-    return trace
+def _safe(name: str) -> str:
+    """Return a name as plotly shows it literally in its small HTML."""
+    return name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _axis(number: int) -> str:
+    return "y" if number == 0 else f"y{number + 1}"
 
 
 def _shade(start: float, end: float) -> dict[str, Any]:

@@ -6,13 +6,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from simserve.metrics.bands import BINS as BAND_BINS
+from simserve.metrics.bands import whole_edges
+from simserve.metrics.course import BINS, course, places
 from simserve.metrics.published import published_rows
 from simserve.metrics.store import StoredRun
-from simserve.report.distributions import Curve, distribution, ecdf, gap_ecdf_ms
+from simserve.report.bands import Band, bands_of
+from simserve.report.distributions import Curve, distribution, ecdf, gap_ecdf_ms, over_seeds
 from simserve.report.facts import complete
 from simserve.report.groups import gamma_chart
 from simserve.report.headline import LIMIT_WORDS, hardware, headline, limits_in_words
-from simserve.report.over_time import BINS, Course, course, over_time
+from simserve.report.over_time import over_time
 from simserve.report.page import Figure
 from simserve.report.published_words import published_words
 from simserve.report.stages import STAGES, stage_chart
@@ -47,8 +51,9 @@ def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
         "limit_words": LIMIT_WORDS,
         "latencies": LATENCIES,
         "scenario_yaml": run.scenario_yaml,
-        "bins": BINS,
-        "parts": [(label, colour[1:]) for label, _, colour in PARTS],
+        "bins": bins_of(run),
+        "banded": run.bands is not None,
+        "parts": _parts_of(run),
         "stages": STAGES,
         "definitions": summary["definitions"],
         "published": published_words(published_rows({"base": run})),
@@ -61,7 +66,7 @@ def run_charts(run: StoredRun, at: str = "") -> dict[str, Figure]:
     summary, whole = run.summary, run.summary["whole"]
     if whole["start_s"] is None:
         return {}
-    figures = {"over-time": over_time(_course(run), _steady(summary))}
+    figures = {"over-time": over_time(course_of(run), _steady(summary))}
     if summary["counts"]["completed"]:
         done = run.requests.filter(equals(run.requests["status"], "completed"))
         figures |= _distributions(run, done) | {
@@ -76,7 +81,7 @@ def run_charts(run: StoredRun, at: str = "") -> dict[str, Figure]:
 
 
 def _distributions(run: StoredRun, done: pa.Table) -> dict[str, Figure]:
-    whole = run.summary["whole"]
+    whole, bands = run.summary["whole"], bands_of(run)
     limits = whole["slo"]["limits"] if whole["slo"] else {}
     curves = {
         "ttft": [Curve("TTFT", "$accent", "ttft_ms", *ecdf(floats(done, "ttft_ms")))],
@@ -86,14 +91,46 @@ def _distributions(run: StoredRun, done: pa.Table) -> dict[str, Figure]:
         ],
         "e2e": [Curve("E2E", "$accent", "e2e_ms", *ecdf(floats(done, "e2e_ms")))],
     }
-    return {name: distribution(lines, whole, limits) for name, lines in curves.items()}
+    means = _over_seeds(run.summary)
+    return {
+        name: distribution([over_seeds(line, bands) for line in lines], means, limits)
+        for name, lines in curves.items()
+    }
 
 
-def _course(run: StoredRun) -> Course:
-    whole = run.summary["whole"]
-    blocks = {replica["name"]: replica["kv_blocks"] for replica in run.summary["replicas"]}
-    start_ns, end_ns = round(whole["start_s"] * NS_PER_S), round(whole["end_s"] * NS_PER_S)
-    return course(run.requests, run.timeline, blocks, start_ns, end_ns)
+def _over_seeds(summary: dict[str, Any]) -> dict[str, dict[str, float | None]]:
+    """Return the statistics of the whole run's latencies: means over the seeds where there are several."""
+    found = (summary.get("replications") or {"measures": {}})["measures"]
+    return {
+        key: {
+            name: found.get(f"whole.{key}.{name}", {"mean": value})["mean"]
+            for name, value in summary["whole"][key].items()
+        }
+        for _, key in LATENCIES
+    }
+
+
+def course_of(run: StoredRun) -> dict[str, Band]:
+    """Return the series of a run over time; means over the seeds, with bands, where there are several."""
+    edges = whole_edges(run.summary, bins_of(run))
+    if edges is None:
+        return {}
+    series = course(run.requests, run.timeline, places(run.summary["replicas"]), edges, int(edges[-1]))
+    times_s = (edges[:-1] + edges[1:]) / 2 / NS_PER_S
+    bands = bands_of(run)
+    return {name: bands.get(name, Band(times_s, values)) for name, values in series.items()}
+
+
+def bins_of(run: StoredRun) -> int:
+    """Return the bins of a run's time axis."""
+    return BINS if run.bands is None else BAND_BINS
+
+
+def _parts_of(run: StoredRun) -> list[tuple[str, str]]:
+    """Return label and colour of the parts into which the time of some request falls."""
+    done = run.requests.filter(equals(run.requests["status"], "completed"))
+    found = parts(done, "e2e_ms")
+    return [(label, colour[1:]) for label, name, colour in PARTS if any(getattr(one, name) for one in found)]
 
 
 def _steady(summary: dict[str, Any]) -> tuple[float, float] | None:

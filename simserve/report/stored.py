@@ -26,6 +26,6 @@ def floats(table: pa.Table, name: str) -> Float64:
     return table[name].to_numpy(zero_copy_only=False).astype(np.float64)
 
 
-def short(values: np.ndarray) -> list[float]:
-    """Return the values with 5 significant digits: enough to draw, and small in the page."""
-    return [float(f"{value:.5g}") for value in values.tolist()]
+def short(values: np.ndarray) -> list[float | None]:
+    """Return the values with 5 significant digits: enough to draw, and small in the page; NaN is a gap."""
+    return [float(f"{value:.5g}") if value == value else None for value in values.tolist()]

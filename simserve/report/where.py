@@ -1,4 +1,4 @@
-"""Where the time of requests went: queue, prefill, decode, and waiting after preemptions."""
+"""Where the time of requests went: queue, prefill, transfer, decode, and waiting after preemptions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from simserve.metrics.stages import STAGES
 from simserve.report.format import latency
 from simserve.report.page import Figure
-from simserve.report.stored import floats, short, stamps
+from simserve.report.stored import Float64, floats, short, stamps
 from simserve.units import NS_PER_MS
 
 PARTS = (
     ("queue", "queue_ms", "$queue"),
     ("prefill", "prefill_ms", "$prefill"),
+    ("transfer", "transfer_ms", "$other"),
     ("decode", "decode_ms", "$decode"),
     ("waiting after preemption", "requeue_ms", "$requeue"),
 )
@@ -35,6 +37,7 @@ class Parts:
     mean_ms: float
     queue_ms: float
     prefill_ms: float
+    transfer_ms: float
     decode_ms: float
     requeue_ms: float
 
@@ -48,21 +51,7 @@ def parts(requests: pa.Table, upto: str) -> list[Parts]:
     order = np.argsort(total)[: np.count_nonzero(~np.isnan(total))]
     if order.size == 0:
         return []
-    queue = (stamps(requests, "first_scheduled_ns") - stamps(requests, "arrival_ns")) / NS_PER_MS
-    first = stamps(requests, "first_token_ns")
-    last = stamps(requests, "last_token_ns")
-    shown = np.where(first >= 0, first, last)
-    prefill = (shown - stamps(requests, "first_scheduled_ns")) / NS_PER_MS
-    decode = (last - shown) / NS_PER_MS
-    again = stamps(requests, "requeued_ns") / NS_PER_MS
-    in_decode = np.minimum(again, decode)
-    in_prefill = np.minimum(again - in_decode, prefill)
-    columns = {
-        "queue_ms": queue,
-        "prefill_ms": prefill - in_prefill,
-        "decode_ms": decode - in_decode if upto == "e2e_ms" else np.zeros(len(decode)),
-        "requeue_ms": in_prefill + (in_decode if upto == "e2e_ms" else 0),
-    }
+    columns = _columns(requests, upto == "e2e_ms")
     rows = []
     for label, low, high in GROUPS:
         members = order[int(low * order.size) : max(int(np.ceil(high * order.size)), 1)]
@@ -70,6 +59,38 @@ def parts(requests: pa.Table, upto: str) -> list[Parts]:
             means = {name: float(column[members].mean()) for name, column in columns.items()}
             rows.append(Parts(label, float(total[members].mean()), **means))
     return rows
+
+
+def _columns(requests: pa.Table, whole: bool) -> dict[str, Float64]:
+    """Return the parts of each request in ms, until its last token (`whole`) or its first."""
+    scheduled = stamps(requests, "first_scheduled_ns")
+    first, last = stamps(requests, "first_token_ns"), stamps(requests, "last_token_ns")
+    shown = np.where(first >= 0, first, last)
+    queue = (scheduled - stamps(requests, "arrival_ns")) / NS_PER_MS
+    prefill = (shown - scheduled) / NS_PER_MS
+    decode = (last - shown) / NS_PER_MS if whole else np.zeros(len(last))
+    transfer = np.zeros(len(last))
+    if "transfer_ns" in requests.column_names:  # a split: the decoding side shows the first token
+        waits, computes, transfer, waits_again, steps = (_stage(requests, name) for name in STAGES)
+        split = stamps(requests, "transfer_end_ns") >= 0
+        queue = np.where(split, waits + waits_again, queue)
+        prefill = np.where(split, computes, prefill)
+        decode = decode + steps
+    again = stamps(requests, "requeued_ns") / NS_PER_MS
+    in_decode = np.minimum(again, decode) if whole else np.zeros(len(last))
+    in_prefill = np.minimum(again - in_decode, prefill)
+    return {
+        "queue_ms": queue,
+        "prefill_ms": prefill - in_prefill,
+        "transfer_ms": transfer,
+        "decode_ms": decode - in_decode,
+        "requeue_ms": in_prefill + in_decode,
+    }
+
+
+def _stage(requests: pa.Table, name: str) -> Float64:
+    """Return a stage of split requests in ms; 0 for requests that were not split."""
+    return np.nan_to_num(floats(requests, f"{name}_ns") / NS_PER_MS)
 
 
 def where_time_went(groups: list[Parts]) -> Figure:

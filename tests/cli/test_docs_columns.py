@@ -82,7 +82,7 @@ def rows(text: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("table", ["requests", "timeline", "gaps", "steps"])
+@pytest.mark.parametrize("table", ["requests", "timeline", "gaps", "steps", "bands"])
 def test_every_column_is_described_with_its_type(folder: Path, table: str) -> None:
     described = rows(TIMELINE if table == "steps" else METRICS)
     for field in pq.read_schema(folder / f"{table}.parquet"):
