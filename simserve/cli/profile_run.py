@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +31,12 @@ def run(
     weights_dtype: Annotated[
         list[str], typer.Option("--weights-dtype", help="Type of weights; may be repeated (default: dtype).")
     ] = [],  # noqa: B006
+    kv_dtype: Annotated[
+        list[str], typer.Option("--kv-dtype", help="Type of the KV cache; may be repeated (default: dtype).")
+    ] = [],  # noqa: B006
+    backends: Annotated[
+        list[str], typer.Option("--backends", help="Only these libraries; may be repeated (default: all).")
+    ] = [],  # noqa: B006
     out: Annotated[Path, typer.Option(help="Folder to write <gpu>/<op>.parquet into.")] = Path("profiles"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run stopped.")] = False,
     threads: Annotated[int, typer.Option(help="CPU threads (default: torch's own choice).")] = 0,
@@ -47,14 +54,24 @@ def run(
 
     simserve profile run --gpu-name cpu --budget 1m --ops gemm --models tiny
 
+    torchrun --nproc-per-node 8 -m simserve profile run --gpu-name h200_sxm --ops collective,ep_a2a
+
     Exit codes: 0 done (or the budget is used up); 2 the input is wrong, or torch or the GPU is missing; 3
     done, but some kernels were wrong, failed or did not fit in memory.
     """
     started = time.monotonic()
     from simserve.cli.profile_progress import shown
+    from simserve.profiler.distributed import joined, launch, serve_launched
     from simserve.profiler.job import Job
 
     most_s = _seconds(budget)
+    kind = device or ("cpu" if gpu_name == "cpu" else "cuda")
+    place = launch()
+    if place and place.rank:
+        if not dry_run:
+            with joined(place, kind):
+                serve_launched(place, kind)
+        return
     job = Job.make(
         gpu=gpu_name,
         models=_split(models),
@@ -62,19 +79,23 @@ def run(
         tps=[_degree(text) for text in _split(tp)],
         dtype=dtype,
         weight_dtypes=_split(weights_dtype),
-        device=device or ("cpu" if gpu_name == "cpu" else "cuda"),
+        device=kind,
         threads=threads,
+        kv_dtypes=_split(kv_dtype),
+        backends=_split(backends),
     )
     if dry_run:
         for case in job.cases:
             print(job.describe(case))
         return
-    with shown(quiet) as progress:
+    for note in () if quiet else job.notes:
+        print(note, file=sys.stderr)
+    with joined(place, kind) if place else nullcontext(), shown(quiet) as progress:
         outcome = job.run(out, most_s - (time.monotonic() - started), resume, progress)
-    _report(outcome, quiet)
+    _report(outcome, quiet, launched=place is not None)
 
 
-def _report(outcome: Outcome, quiet: bool) -> None:
+def _report(outcome: Outcome, quiet: bool, launched: bool) -> None:
     if not quiet:
         tables = ", ".join(f"{op} {rows}" for op, rows in (outcome.rows or {}).items()) or "none"
         print(
@@ -82,6 +103,8 @@ def _report(outcome: Outcome, quiet: bool) -> None:
             f"{outcome.left} left of {outcome.planned}; rows: {tables}",
             file=sys.stderr,
         )
+        for backend, why in outcome.given_up.items():
+            print(f"{backend} failed again and again and was given up: {why}", file=sys.stderr)
         if outcome.left:
             print("the budget is used up; go on with --resume", file=sys.stderr)
     print(outcome.folder)
@@ -90,7 +113,8 @@ def _report(outcome: Outcome, quiet: bool) -> None:
             f"some kernels were not timed: see status and why in {outcome.folder}/journal.jsonl",
             file=sys.stderr,
         )
-        raise typer.Exit(3)
+        # torchrun takes anything but 0 for a crash.
+        raise typer.Exit(0 if launched else 3)
 
 
 def _split(values: list[str]) -> list[str]:

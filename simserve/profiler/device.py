@@ -15,6 +15,8 @@ from simserve.profiler.need import need_torch
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 """Dtypes of activations, and torch's names for them."""
+FP8_CAPABILITY = 89
+"""Compute capability (times ten) from which a GPU has fp8 units: Ada and Hopper."""
 MAX_ROTATION = 64
 """Most copies of a kernel's inputs."""
 USABLE_SHARE = 0.8
@@ -35,6 +37,14 @@ class Device:
     """Last-level cache: L2 of a GPU, L3 of a CPU."""
     compute_capability: int
     """Times ten (90 = Hopper); 0 for a CPU."""
+
+    place: str = ""
+    """Where torch puts tensors (default: `kind`)."""
+
+    def __post_init__(self) -> None:
+        """Fill in the place."""
+        if not self.place:
+            object.__setattr__(self, "place", self.kind)
 
     @property
     def is_cuda(self) -> bool:
@@ -63,12 +73,16 @@ class Device:
         """Return the dtype that a model is measured in unless told: bf16 on a GPU, fp32 on a CPU."""
         return "bf16" if self.is_cuda else "fp32"
 
+    def more_weight_dtypes(self) -> tuple[str, ...]:
+        """Return what weights are measured in besides, unless told: fp8 where the device computes in it."""
+        return ("fp8",) if self.compute_capability >= FP8_CAPABILITY else ()
+
     def check_dtype(self, dtype: str) -> None:
         """Raise `ProfileError` with one line if this device cannot compute in `dtype`."""
         if dtype not in (*DTYPES, "fp8", "fp8_block"):
             known = [*DTYPES, "fp8", "fp8_block"]
             raise ProfileError(f"unknown dtype {dtype!r}{nearest(dtype, known)}; known: {', '.join(known)}")
-        if dtype.startswith("fp8") and self.compute_capability < 89:
+        if dtype.startswith("fp8") and self.compute_capability < FP8_CAPABILITY:
             raise ProfileError(f"{self.title} has no fp8 units: measure in bf16, fp16 or fp32")
         if dtype == "bf16" and self.is_cuda and self.compute_capability < 80:
             raise ProfileError(f"{self.title} has no bf16 units: measure in fp16")

@@ -1,8 +1,9 @@
-"""Ranks for collectives: processes that this one starts, over NCCL across GPUs or gloo on a CPU.
+"""Ranks for what several GPUs do together: started here, or by torchrun, over NCCL or gloo.
 
-Started once per run and number of ranks, on a free loopback port. The parent sends a request to every rank;
-each answers with what it measured, and the slowest rank's time counts, sample by sample. Under torchrun the
-ranks would be its own; here the command starts them itself, so one command is enough.
+Without torchrun the command starts processes of its own, on a free loopback port, once per number of ranks.
+Under `torchrun --nproc-per-node N -m simserve profile run ...` rank 0 plans, measures what one GPU does and
+writes; the others take part when it asks them to. Either way every rank answers with its samples, and the
+slowest rank's time counts, sample by sample.
 """
 
 from __future__ import annotations
@@ -11,33 +12,52 @@ import multiprocessing
 import os
 import socket
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from simserve.errors import ProfileError
 from simserve.profiler.need import need_torch
-from simserve.profiler.timing import Timing, median_error
+from simserve.profiler.rank_work import Answer, Member, Order, carry_out
+from simserve.profiler.timing import Timing
 
 START_S = 120.0
 ANSWER_S = 120.0
+IDLE = timedelta(days=7)
+"""How long ranks under torchrun wait for the next order, while rank 0 measures what one GPU does."""
 
 
-@dataclass(frozen=True)
-class Order:
-    """What every rank is to do."""
+class Ranks(Protocol):
+    """Ranks that carry out orders."""
 
-    collective: str
-    elements: int
-    """Elements of the message, as the table's bytes define it."""
-    dtype: str
-    most_s: float
+    count: int
+
+    def measure(self, order: Order) -> tuple[Timing, float]:
+        """Return the slowest rank's time and the worst error; raises `RuntimeError` if a rank fails."""
+        ...
+
+    def close(self) -> None:
+        """Let them go."""
+        ...
 
 
-class Ranks:
-    """Running ranks; use `close` when done."""
+def _summary(answers: list[Answer]) -> tuple[Timing, float]:
+    failed = [answer for answer in answers if isinstance(answer, str)]
+    if failed:
+        raise RuntimeError(failed[0])
+    errors, samples = zip(*answers, strict=True)
+    slowest = np.max(np.array(samples), axis=0)
+    low, middle, high = (float(value) for value in np.quantile(slowest, (0.1, 0.5, 0.9)))
+    spread = float(slowest.std(ddof=1))
+    return Timing(middle, len(slowest), spread, low, high, "slowest rank"), max(errors)
+
+
+class OwnRanks:
+    """Processes that this one starts; use `close` when done."""
 
     def __init__(self, ranks: int, device: str) -> None:
         """Start `ranks` processes on `device` ("cuda" or "cpu"); raises `ProfileError` if they cannot
@@ -60,18 +80,10 @@ class Ranks:
                 raise ProfileError(f"collectives over {ranks} ranks cannot start: {answer}")
 
     def measure(self, order: Order) -> tuple[Timing, float]:
-        """Return the time of a collective, and the worst rank's error; raises `RuntimeError` if one fails."""
+        """Return the slowest rank's time and the worst error (see `Ranks`)."""
         for pipe in self._pipes:
             pipe.send(order)
-        answers = self._answers(ANSWER_S + order.most_s)
-        failed = [answer for answer in answers if isinstance(answer, str)]
-        if failed:
-            raise RuntimeError(failed[0])
-        errors, samples = zip(*answers, strict=True)
-        slowest = np.max(np.array(samples), axis=0)
-        low, middle, high = (float(value) for value in np.quantile(slowest, (0.1, 0.5, 0.9)))
-        spread = float(slowest.std(ddof=1))
-        return Timing(middle, len(slowest), spread, low, high, "slowest rank"), max(errors)
+        return _summary(self._answers(ANSWER_S + order.most_s))
 
     def close(self) -> None:
         """End the processes."""
@@ -110,17 +122,13 @@ def _serve(rank: int, ranks: int, device: str, port: int, pipe: Connection) -> N
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch = need_torch()
     try:
-        if device == "cuda":
-            torch.cuda.set_device(rank)
-        else:
-            torch.set_num_threads(1)
-        torch.distributed.init_process_group(
-            "nccl" if device == "cuda" else "gloo", rank=rank, world_size=ranks
-        )
+        _take_device(rank, device)
+        torch.distributed.init_process_group(_backend(device), rank=rank, world_size=ranks)
     except (RuntimeError, ValueError) as error:
         pipe.send(f"{type(error).__name__}: {' '.join(str(error).split())}")
         return
     pipe.send("ready")
+    member = Member(rank, ranks, device, None)
     while True:
         try:
             order = pipe.recv()
@@ -128,48 +136,107 @@ def _serve(rank: int, ranks: int, device: str, port: int, pipe: Connection) -> N
             break
         if order is None:
             break
-        try:
-            answer: Any = _carry_out(order, rank, ranks, device)
-        except (RuntimeError, ValueError, NotImplementedError) as error:
-            answer = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        pipe.send(answer)
+        pipe.send(carry_out(order, member))
     torch.distributed.destroy_process_group()
 
 
-def _carry_out(order: Order, rank: int, ranks: int, device: str) -> tuple[float, list[float]]:
-    """Return the error of one run, and microseconds of every sample (as many on each rank)."""
-    from simserve.profiler.collectives import collective_call
-
+def _take_device(local_rank: int, device: str) -> None:
     torch = need_torch()
-    run, error = collective_call(order, rank, ranks, device)
-    wrong = error()
-    samples: list[float] = []
-    torch.distributed.barrier()
-    for _ in range(3):
-        run()
-    begin = time.monotonic()
-    go_on = torch.ones(1, device=device)
-    while True:
-        for _ in range(5):
-            torch.distributed.barrier()
-            samples.append(_once_us(torch, run, device))
-        known = len(samples) >= 10 and median_error(np.array(samples)) < 0.02
-        # Rank 0 decides for all, so that every rank takes as many samples.
-        go_on.fill_(0.0 if known or len(samples) >= 200 or time.monotonic() - begin > order.most_s else 1.0)
-        torch.distributed.broadcast(go_on, 0)
-        if not go_on.item():
-            return wrong, samples
-
-
-def _once_us(torch: Any, run: Any, device: str) -> float:
     if device == "cuda":
-        torch.cuda.synchronize()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        run()
-        end.record()
-        end.synchronize()
-        return 1000.0 * begin.elapsed_time(end)
-    started = time.perf_counter_ns()
-    run()
-    return (time.perf_counter_ns() - started) / 1000
+        torch.cuda.set_device(local_rank)
+    else:
+        torch.set_num_threads(1)
+
+
+def _backend(device: str) -> str:
+    return "nccl" if device == "cuda" else "gloo"
+
+
+class Launch(NamedTuple):
+    """Where torchrun has put this process."""
+
+    rank: int
+    world: int
+    local_rank: int
+    per_node: int
+
+
+def launch() -> Launch | None:
+    """Return this process's place among those that torchrun has started, None if it did not start it."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    values = [os.environ.get(name, "") for name in names]
+    if not all(value.isdigit() for value in values) or "MASTER_ADDR" not in os.environ:
+        return None
+    return Launch(*map(int, values))
+
+
+class LaunchedRanks:
+    """The first `count` of the processes that torchrun has started, as rank 0 sees them."""
+
+    def __init__(self, count: int, device: str) -> None:
+        """Form their group; raises `ProfileError` if there are not so many."""
+        place = launch()
+        assert place is not None
+        assert place.rank == 0
+        if count > place.world:
+            raise ProfileError(f"collectives over {count} ranks: torchrun has started {place.world}")
+        self.count, self._device, self._place = count, device, place
+
+    def measure(self, order: Order) -> tuple[Timing, float]:
+        """Return the slowest rank's time and the worst error (see `Ranks`)."""
+        answers = _together(self._place, self._device, (self.count, order))
+        return _summary(answers[: self.count])
+
+    def close(self) -> None:
+        """Nothing: the processes are torchrun's."""
+
+
+def open_ranks(count: int, device: str) -> Ranks:
+    """Return `count` ranks: torchrun's if it started this process, else processes of our own."""
+    return LaunchedRanks(count, device) if launch() else OwnRanks(count, device)
+
+
+@contextmanager
+def joined(place: Launch, device: str) -> Iterator[None]:
+    """Meet the other processes of torchrun; at the end rank 0 lets them go, unless it failed."""
+    torch = need_torch()
+    _take_device(place.local_rank, device) if place.rank or device == "cuda" else None
+    # Orders and answers travel over gloo; what is timed has a group of its own.
+    torch.distributed.init_process_group("gloo", timeout=IDLE)
+    yield
+    if place.rank == 0:
+        torch.distributed.broadcast_object_list([None], 0)
+    torch.distributed.destroy_process_group()
+
+
+def serve_launched(place: Launch, device: str) -> None:
+    """Carry out the orders of rank 0 until it has no more."""
+    while True:
+        message: list[Any] = [None]
+        need_torch().distributed.broadcast_object_list(message, 0)
+        if message[0] is None:
+            return
+        _answer(place, device, message[0])
+
+
+def _together(place: Launch, device: str, message: tuple[int, Order]) -> list[Answer]:
+    need_torch().distributed.broadcast_object_list([message], 0)
+    return _answer(place, device, message)
+
+
+_groups: dict[int, Any] = {}
+
+
+def _answer(place: Launch, device: str, message: tuple[int, Order]) -> list[Answer]:
+    """Carry out an order if this rank takes part; return all answers on rank 0, nothing elsewhere."""
+    torch = need_torch()
+    count, order = message
+    if count not in _groups:
+        limit = timedelta(seconds=ANSWER_S)
+        _groups[count] = torch.distributed.new_group(list(range(count)), limit, _backend(device))
+    own: Answer | None = None
+    if place.rank < count:
+        own = carry_out(order, Member(place.rank, count, device, _groups[count]))
+    answers: list[Any] | None = [None] * place.world if place.rank == 0 else None
+    torch.distributed.gather_object(own, answers, 0)
+    return answers or []

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simserve.errors import ProfileError
+from simserve.errors import ProfileError, nearest
 from simserve.model.load import load_model
 from simserve.profiler.case import Case
 from simserve.profiler.device import Device, open_device
-from simserve.profiler.need import need_torch
+from simserve.profiler.distributed import launch
+from simserve.profiler.need import LIBRARIES, need_torch, unusable
 from simserve.profiler.ops import OPS, ops_named
+from simserve.profiler.ops.flex import flex_missing
 from simserve.profiler.plan import plan
 from simserve.profiler.run import Outcome, Progress, describe, run_plan
 from simserve.profiler.shapes import CPU_SIZES, CUDA_SIZES, shapes_of
@@ -26,6 +28,8 @@ class Job:
     device: Device
     cases: list[Case]
     dtypes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """Backends that cannot be measured here, and why, in words."""
 
     @staticmethod
     def make(
@@ -37,8 +41,14 @@ class Job:
         weight_dtypes: Sequence[str],
         device: str,
         threads: int = 0,
+        kv_dtypes: Sequence[str] = (),
+        backends: Sequence[str] = (),
     ) -> Job:
-        """Open the device and plan; raises `ProfileError` or `ScenarioError` for what the user must mend."""
+        """Open the device and plan; raises `ProfileError` or `ScenarioError` for what the user must mend.
+
+        Empty sequences mean: all operations, the device's own dtypes, the dtype of activations for the cache,
+        every backend that is there.
+        """
         if not gpu or not gpu.replace("_", "").replace("-", "").replace(".", "").isalnum():
             raise ProfileError(f"--gpu-name {gpu!r}: allowed are letters, digits, '_', '-' and '.'")
         wanted = ops_named(list(ops))
@@ -47,16 +57,27 @@ class Job:
         if threads:
             need_torch().set_num_threads(threads)
         dtype = dtype or opened.default_dtype()
-        weights = tuple(weight_dtypes) or (dtype,)
+        weights = tuple(weight_dtypes) or (dtype, *opened.more_weight_dtypes())
         for one in (dtype, *weights):
             opened.check_dtype(one)
+        for one in kv_dtypes:
+            if one not in (dtype, "fp8"):
+                raise ProfileError(f"--kv-dtype {one!r}: allowed are {dtype} and fp8")
+        check_backends(backends)
         if dtype.startswith("fp8"):
             raise ProfileError(
                 f"--dtype {dtype}: activations are bf16, fp16 or fp32; say --weights-dtype {dtype}"
             )
         sizes = CUDA_SIZES if opened.is_cuda else CPU_SIZES
-        shapes = shapes_of(specs, tps, dtype, weights, sizes, width_of(dtype))
-        return Job(gpu, opened, plan(wanted, shapes, opened, gpu), (dtype, *weights))
+        shapes = shapes_of(specs, tps, dtype, weights, sizes, width_of(dtype), kv_dtypes)
+        place = launch()
+        if place and place.world not in (1, *shapes.ranks):
+            shapes.ranks.append(place.world)
+        cases = plan(wanted, shapes, opened, gpu)
+        notes = () if backends else tuple(left_out(opened))
+        if backends:
+            cases = [case for case in cases if case.backend in backends]
+        return Job(gpu, opened, cases, (dtype, *weights), notes)
 
     def run(
         self, out: Path, budget_s: float, resume: bool = False, progress: Progress | None = None
@@ -68,3 +89,20 @@ class Job:
     def describe(case: Case) -> str:
         """Return a case in words."""
         return f"level {case.level}: {describe(case)} ({case.backend})"
+
+
+def check_backends(names: Sequence[str]) -> None:
+    """Raise `ProfileError` for a backend that the profiler does not know."""
+    for name in names:
+        if name not in LIBRARIES:
+            hint = nearest(name, LIBRARIES)
+            raise ProfileError(f"--backends {name!r}{hint}; known: {', '.join(LIBRARIES)}")
+
+
+def left_out(device: Device) -> Iterator[str]:
+    """Yield a line for each backend that is there but cannot be used on this device."""
+    if why := flex_missing(device):
+        yield f"flex_attention is left out: {why}"
+    for name in LIBRARIES if device.is_cuda else ():
+        if why := unusable(name):
+            yield f"{name} is left out: {why}"

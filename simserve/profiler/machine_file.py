@@ -64,7 +64,7 @@ def _measured(device: Device, dtypes: tuple[str, ...]) -> dict[str, Any]:
 def _bytes_per_s(device: Device) -> float:
     torch = need_torch()
     elements = min(COPY_BYTES[device.kind], device.free_bytes() // 4) // 4
-    source = torch.ones(elements, dtype=torch.float32, device=device.kind)
+    source = torch.ones(elements, dtype=torch.float32, device=device.place)
     target = torch.empty_like(source)
     timing = measure(lambda _: target.copy_(source), 1, device, 2.0)
     return 8 * elements * 1e6 / timing.p10_us
@@ -74,7 +74,7 @@ def _host_copy_bytes_per_s(device: Device) -> float:
     torch = need_torch()
     elements = COPY_BYTES[device.kind] // 16
     source = torch.ones(elements, dtype=torch.float32, pin_memory=device.is_cuda)
-    target = torch.empty(elements, dtype=torch.float32, device=device.kind)
+    target = torch.empty(elements, dtype=torch.float32, device=device.place)
     timing = measure(lambda _: target.copy_(source, non_blocking=True), 1, device, 1.0)
     return 4 * elements * 1e6 / timing.p10_us
 

@@ -12,6 +12,7 @@ from simserve.errors import ProfileError
 
 LIBRARIES = {
     "torch": "torch",
+    "flex_attention": "torch",
     "triton": "triton",
     "flash_attn": "flash-attn",
     "flashinfer": "flashinfer-python",
@@ -20,7 +21,9 @@ LIBRARIES = {
     "deep_ep": "deep-ep",
     "vllm": "vllm",
 }
-"""Import name to distribution name of the kernel libraries that the profiler knows."""
+"""Backends, and the distributions that they come with."""
+WITHIN_VLLM = {"deep_gemm": "vllm.third_party.deep_gemm", "flash_mla": "vllm.third_party.flashmla"}
+"""Libraries that vLLM (0.33.0) brings a copy of, used where the library itself is not installed."""
 
 
 def need_torch() -> ModuleType:
@@ -34,22 +37,41 @@ def need_torch() -> ModuleType:
 
 
 @cache
-def version_of(library: str) -> str:
-    """Return the version of a kernel library, "" if it is not installed."""
-    if importlib.util.find_spec(library) is None:
-        return ""
+def version_of(backend: str) -> str:
+    """Return the version of a backend's library, "" if it is not installed."""
+    name = "torch" if backend == "flex_attention" else backend
+    if not _installed(name):
+        return f"vllm {version_of('vllm')}" if backend in WITHIN_VLLM and _installed("vllm") else ""
     try:
-        return importlib.metadata.version(LIBRARIES.get(library, library))
+        return importlib.metadata.version(LIBRARIES.get(name, name))
     except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+        return str(getattr(importlib.import_module(name), "__version__", "unknown"))
 
 
 @cache
 def library(name: str) -> ModuleType | None:
     """Return a kernel library, or None if it is not installed or cannot be imported here."""
-    if not version_of(name):
-        return None
+    return _loaded(name)[0]
+
+
+def unusable(name: str) -> str:
+    """Return why a library that is installed cannot be imported, "" if it can or is not installed."""
+    return _loaded(name)[1]
+
+
+@cache
+def _loaded(name: str) -> tuple[ModuleType | None, str]:
+    path = name if _installed(name) else WITHIN_VLLM.get(name, "")
+    if not path or not _installed(path.split(".")[0]):
+        return None, ""
     try:
-        return importlib.import_module(name)
-    except (ImportError, OSError, RuntimeError):
-        return None
+        return importlib.import_module(path), ""
+    except Exception as error:  # an extension built for another torch or GPU may raise anything
+        return None, f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # sys.modules has None, or a module without a spec, under this name
+        return False

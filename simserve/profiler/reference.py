@@ -37,11 +37,21 @@ def sampled(count: int, most: int = SAMPLED_ROWS) -> list[int]:
     return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
 
 
-def poison(shape: tuple[int, ...], dtype: Any, device: str) -> None:
-    """Fill memory of this size with NaN and free it: the allocator hands it out next."""
+def poison_for(output: Any) -> None:
+    """Leave NaN (or the largest whole number) in freed memory of these tensors' sizes.
+
+    The allocator hands such memory out next, so that a kernel which leaves a part of its output unwritten is
+    caught. torch's allocator for GPUs does so always, a CPU's nearly always.
+    """
     torch = need_torch()
-    del_me = torch.full(shape, math.nan, dtype=dtype, device=device)
-    del del_me
+    parts = output if isinstance(output, tuple | list) else (output,)
+    tensors = [part for part in parts if isinstance(part, torch.Tensor)]
+    fresh = [torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in tensors]
+    for one in fresh:
+        if one.dtype.is_floating_point:
+            one.copy_(torch.full((1,), math.nan, dtype=torch.float32))
+        else:
+            one.fill_(torch.iinfo(one.dtype).max)
 
 
 def attention(queries: Any, keys: Any, values: Any, scale: float, place: Any, window: int = 0) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,18 @@ from simserve.profiler.device import Device, NotEnoughMemory
 from simserve.profiler.journal import NAME, Journal
 from simserve.profiler.machine_file import write_machine_file
 from simserve.profiler.need import need_torch
-from simserve.profiler.ops.collective import Collective
+from simserve.profiler.ops.collective import OverRanks
+from simserve.profiler.reference import poison_for
 from simserve.profiler.tables import write_tables
 from simserve.profiler.timing import Timing, measure
 
 MOST_CASE_S = 2.0
 LEAST_CASE_S = 0.05
 TABLES_EVERY_S = 60.0
+COMPILE_S = {"flex_attention": 30.0}
+"""Time that must be left to begin with a kernel that may have to be compiled first."""
+FAILURES = 3
+"""Times that a library may fail (one after another, without having worked) before it is given up."""
 
 Progress = Callable[[int, int, float, str], None]
 """Called with cases done, cases planned, seconds left and the case at hand."""
@@ -39,11 +44,14 @@ class Outcome:
     """Cases that an earlier run had done."""
     rows: dict[str, int] | None = None
     """Rows of each table, those of earlier runs included."""
+    given_up: dict[str, str] = field(default_factory=dict)
+    """Backends that failed again and again, and how: their other cases were passed over."""
+    passed_over: int = 0
 
     @property
     def left(self) -> int:
         """Cases that the budget did not reach."""
-        return self.planned - self.resumed - self.timed - self.not_timed
+        return self.planned - self.resumed - self.timed - self.not_timed - self.passed_over
 
 
 def run_plan(
@@ -98,8 +106,14 @@ def _measure_all(
     written = time.monotonic()
     share_s = max(LEAST_CASE_S, min(MOST_CASE_S, (deadline - written) / max(1, len(todo)) * 4))
     longest_s: dict[str, float] = {}
+    trust = _Trust()
     for number, case in enumerate(todo):
+        if case.backend in outcome.given_up:
+            outcome.passed_over += 1
+            continue
         left_s = deadline - time.monotonic()
+        if left_s < COMPILE_S.get(case.backend, 0.0):
+            continue
         if left_s < min(longest_s.get(case.op, share_s), 2 * MOST_CASE_S):
             break
         if progress:
@@ -111,6 +125,8 @@ def _measure_all(
         outcome.timed += row["status"] == "ok"
         outcome.not_timed += row["status"] != "ok"
         longest_s[case.op] = max(longest_s.get(case.op, 0.0), time.monotonic() - begin)
+        if why := trust.lost(case.backend, row):
+            outcome.given_up[case.backend] = why
         if "CUDA error" in row.get("why", ""):
             raise ProfileError(
                 f"{describe(case)}: {row['why']}; the GPU must be opened anew, go on with --resume"
@@ -118,6 +134,21 @@ def _measure_all(
         if time.monotonic() - written > TABLES_EVERY_S:
             write_tables(journal.path.parent, gpu, journal.rows, journal.sessions)
             written = time.monotonic()
+
+
+class _Trust:
+    """Which libraries fail whatever they are asked: built for another GPU, or of another version."""
+
+    def __init__(self) -> None:
+        self._failures: dict[str, int] = {}
+
+    def lost(self, backend: str, row: dict[str, Any]) -> str:
+        """Return how a backend failed, if it has failed too often to go on; torch itself always goes on."""
+        if row["status"] == "ok":
+            self._failures[backend] = -(10**9)
+        elif row["status"] == "failed" and backend != "torch":
+            self._failures[backend] = self._failures.get(backend, 0) + 1
+        return row["why"] if self._failures.get(backend, 0) >= FAILURES else ""
 
 
 def measure_case(case: Case, op: Op, device: Device, most_s: float) -> dict[str, Any]:
@@ -129,9 +160,10 @@ def measure_case(case: Case, op: Op, device: Device, most_s: float) -> dict[str,
     torch = need_torch()
     try:
         torch.manual_seed(0)
-        if isinstance(op, Collective):
+        if isinstance(op, OverRanks):
             return {**begin, **_on_ranks(op, case, device, most_s)}
         kernel = op.build(case, device)
+        poison_for(kernel.call(0))
         error = kernel.error()
         if not error <= kernel.tolerance:
             why = f"error {error:.3g} against float64, allowed is {kernel.tolerance:g}"
@@ -141,17 +173,19 @@ def measure_case(case: Case, op: Op, device: Device, most_s: float) -> dict[str,
         return {**begin, "status": "oom", "why": _one_line(caught)}
     except NotImplementedError as caught:
         return {**begin, "status": "unsupported", "why": _one_line(caught)}
-    except RuntimeError as caught:
+    except ProfileError:
+        raise
+    except Exception as caught:  # whatever a library raises: it is noted, and the others are measured
         oom = "can't allocate memory" in str(caught) or "out of memory" in str(caught)
         return {**begin, "status": "oom" if oom else "failed", "why": _one_line(caught)}
     row = {**begin, "status": "ok", "kernel": kernel.name, "backend_version": kernel.version}
     return {**row, **_columns(timing), "error": error}
 
 
-def _on_ranks(op: Collective, case: Case, device: Device, most_s: float) -> dict[str, Any]:
+def _on_ranks(op: OverRanks, case: Case, device: Device, most_s: float) -> dict[str, Any]:
     timing, error, name, version = op.time_on_ranks(case, device, most_s)
-    if error:
-        return {"status": "wrong", "why": f"off by {error:.3g} from sums of whole numbers"}
+    if not error <= op.tolerance:
+        return {"status": "wrong", "why": f"error {error:.3g}, allowed is {op.tolerance:g}"}
     return {"status": "ok", "kernel": name, "backend_version": version, **_columns(timing), "error": error}
 
 

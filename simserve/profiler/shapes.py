@@ -89,7 +89,7 @@ class Shapes:
     """All shapes of some models; lists without doubles, those of the first model first."""
 
     dtype: str
-    kv_dtype: str
+    kv_dtypes: tuple[str, ...]
     weight_dtypes: tuple[str, ...]
     sizes: Sizes
     products: list[tuple[int, int]] = field(default_factory=list)
@@ -116,12 +116,14 @@ def shapes_of(
     weight_dtypes: Sequence[str],
     sizes: Sizes,
     width_bytes: int,
+    kv_dtypes: Sequence[str] = (),
 ) -> Shapes:
     """Return the shapes of `models` at every TP degree that divides their heads.
 
-    `width_bytes` is the size of an activation. Raises `ProfileError` if no degree fits a model.
+    `width_bytes` is the size of an activation, `kv_dtypes` those of the cache (default: `dtype`). Raises
+    `ProfileError` if no degree fits a model.
     """
-    shapes = Shapes(dtype, dtype, tuple(weight_dtypes), sizes)
+    shapes = Shapes(dtype, tuple(kv_dtypes) or (dtype,), tuple(weight_dtypes), sizes)
     for model in models:
         fitting = [tp for tp in tps if _fits(model, tp)]
         if not fitting:

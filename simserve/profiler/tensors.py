@@ -21,8 +21,9 @@ def width_of(dtype: str) -> int:
 
 def normal(device: Device, *shape: int, dtype: str, scale: float = 1.0) -> Any:
     """Return normally distributed numbers with standard deviation `scale`."""
-    torch = need_torch()
-    return torch.empty(shape, device=device.kind, dtype=torch_dtype(dtype)).normal_(0.0, scale)
+    torch, wanted = need_torch(), torch_dtype(dtype)
+    drawn = torch.bfloat16 if dtype.startswith("fp8") else wanted
+    return torch.empty(shape, device=device.place, dtype=drawn).normal_(0.0, scale).to(wanted)
 
 
 def copies(tensor: Any, count: int) -> list[Any]:
@@ -33,7 +34,7 @@ def copies(tensor: Any, count: int) -> list[Any]:
 def whole(device: Device, values: Any) -> Any:
     """Return whole numbers as an int64 tensor on the device."""
     torch = need_torch()
-    return torch.as_tensor(values, dtype=torch.int64, device=device.kind)
+    return torch.as_tensor(values, dtype=torch.int64, device=device.place)
 
 
 def random_order(count: int) -> list[int]:

@@ -11,24 +11,26 @@ from typing import Any
 from simserve.profiler.need import need_torch
 
 
-def gathered(cache: Any, block_table: Any) -> Any:
-    """Return [sequences, heads, blocks * block size, elements] of the blocks in `block_table`."""
+def gathered(cache: Any, block_table: Any, dtype: Any = None) -> Any:
+    """Return [sequences, heads, blocks * block size, elements] of the blocks in `block_table`.
+
+    A cache in another dtype (fp8) is turned into `dtype`, if given.
+    """
     found = cache[block_table]
     sequences, blocks, size, heads, elements = found.shape
-    return found.view(sequences, blocks * size, heads, elements).transpose(1, 2)
+    found = found.view(sequences, blocks * size, heads, elements).transpose(1, 2)
+    return found if dtype is None else found.to(dtype)
 
 
-def paged_decode(
+def padded_decode(
     q: Any, k_cache: Any, v_cache: Any, block_table: Any, lengths: Any, scale: float, window: int = 0
 ) -> Any:
     """Return attention of one query per sequence, [sequences, q_heads, d] to the same; `lengths` int64.
 
-    On a GPU all in one call, padded to the longest; on a CPU one after another, so that nothing is padded.
+    All in one call, padded to the longest: for a GPU.
     """
     torch = need_torch()
-    if q.device.type == "cpu":
-        return _one_by_one(q, k_cache, v_cache, block_table, lengths, scale, window)
-    k, v = gathered(k_cache, block_table), gathered(v_cache, block_table)
+    k, v = gathered(k_cache, block_table, q.dtype), gathered(v_cache, block_table, q.dtype)
     place = torch.arange(k.shape[2], device=q.device)
     seen = place[None, :] < lengths[:, None]
     if window:
@@ -39,9 +41,10 @@ def paged_decode(
     return out.squeeze(2)
 
 
-def _one_by_one(
-    q: Any, k_cache: Any, v_cache: Any, block_table: Any, lengths: Any, scale: float, window: int
+def paged_decode(
+    q: Any, k_cache: Any, v_cache: Any, block_table: Any, lengths: Any, scale: float, window: int = 0
 ) -> Any:
+    """Return what `padded_decode` does, one sequence after another, so that nothing is padded: for a CPU."""
     torch = need_torch()
     out = torch.empty(*q.shape[:2], v_cache.shape[-1], dtype=q.dtype)
     size = k_cache.shape[1]
@@ -50,7 +53,7 @@ def _one_by_one(
         row = block_table[index, first // size : -(-length // size)]
         seen = slice(first % size, first % size + length - first)
         k, v = (
-            cache[row].view(-1, *cache.shape[2:])[seen].transpose(0, 1).unsqueeze(0)
+            cache[row].view(-1, *cache.shape[2:])[seen].transpose(0, 1).unsqueeze(0).to(q.dtype)
             for cache in (k_cache, v_cache)
         )
         out[index] = torch.nn.functional.scaled_dot_product_attention(
@@ -65,7 +68,7 @@ def paged_prefill(
     """Return causal attention of equal chunks after `cached` tokens each, [sequences, new, q_heads, d]."""
     torch = need_torch()
     new = q.shape[1]
-    k, v = (gathered(cache, block_table)[:, :, : cached + new] for cache in (k_cache, v_cache))
+    k, v = (gathered(cache, block_table, q.dtype)[:, :, : cached + new] for cache in (k_cache, v_cache))
     mask = None
     if cached or window:
         mask = chunk_mask(new, cached, window, q.device)
@@ -92,17 +95,15 @@ def chunk_mask(new: int, cached: int, window: int, device: Any) -> Any:
     return seen & (key > place - window) if window else seen
 
 
-def absorbed_decode(
+def absorbed_padded_decode(
     q: Any, cache: Any, block_table: Any, lengths: Any, value_elements: int, scale: float
 ) -> Any:
     """Return absorbed MLA: queries [sequences, heads, latent + rope] on a cache of one shared head.
 
-    The result lies in the latent space: [sequences, heads, value_elements].
+    The result lies in the latent space: [sequences, heads, value_elements]. Padded to the longest sequence.
     """
     torch = need_torch()
-    if q.device.type == "cpu":
-        return _absorbed_one_by_one(q, cache, block_table, lengths, value_elements, scale)
-    latent = gathered(cache, block_table)
+    latent = gathered(cache, block_table, q.dtype)
     seen = torch.arange(latent.shape[2], device=q.device)[None, :] < lengths[:, None]
     out = torch.nn.functional.scaled_dot_product_attention(
         q.unsqueeze(1), latent, latent[..., :value_elements], attn_mask=seen[:, None, None, :], scale=scale
@@ -110,14 +111,16 @@ def absorbed_decode(
     return out.squeeze(1)
 
 
-def _absorbed_one_by_one(
+def absorbed_decode(
     q: Any, cache: Any, block_table: Any, lengths: Any, value_elements: int, scale: float
 ) -> Any:
+    """Return what `absorbed_padded_decode` does, one sequence after another: for a CPU."""
     torch = need_torch()
     out = torch.empty(*q.shape[:2], value_elements, dtype=q.dtype)
     size = cache.shape[1]
     for index, length in enumerate(lengths.tolist()):
         latent = cache[block_table[index, : -(-length // size)]].view(-1, cache.shape[-1])[:length]
+        latent = latent.to(q.dtype)
         shares = torch.softmax(q[index] @ latent.T * scale, -1)
         torch.matmul(shares, latent[:, :value_elements], out=out[index])
     return out
@@ -150,9 +153,10 @@ def experts_layer(x: Any, ids: Any, weights: Any, up: Any, down: Any, grouped: b
     counts.index_add_(0, flat, torch.ones_like(flat))
     sorted_x = x[rows]
     if grouped:
+        multiply = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
         ends = counts.cumsum(0).to(torch.int32)
-        gate, value = torch._grouped_mm(sorted_x, up.transpose(1, 2), offs=ends).chunk(2, -1)
-        made = torch._grouped_mm(silu(gate) * value, down.transpose(1, 2), offs=ends)
+        gate, value = multiply(sorted_x, up.transpose(1, 2), offs=ends).chunk(2, -1)
+        made = multiply(silu(gate) * value, down.transpose(1, 2), offs=ends)
     else:
         parts, start = [], 0
         for expert, count in enumerate(counts.tolist()):

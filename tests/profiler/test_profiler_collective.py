@@ -1,48 +1,98 @@
-"""Collectives between two real processes on this machine, over gloo."""
+"""Collectives and exchanges between two real processes here, over gloo; started by us or by torchrun."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from simserve.profiler.distributed import Order, Ranks
+from simserve.latency.profile_file import read_profile
+from simserve.profiler.distributed import OwnRanks
 from simserve.profiler.job import Job
 from simserve.profiler.ops import OPS
-from simserve.profiler.ops.collective import KINDS, Collective
+from simserve.profiler.ops import collective as collective_op
+from simserve.profiler.ops.collective import KINDS
+from simserve.profiler.rank_work import Order
 from simserve.profiler.run import measure_case
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def ranks():
-    running = Ranks(2, "cpu")
+    running = OwnRanks(2, "cpu")
+    collective_op._running.append(running)
     yield running
-    running.close()
+    collective_op.close_ranks()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_collective_is_right_and_timed(ranks: Ranks, kind: str) -> None:
-    timing, error = ranks.measure(Order(kind, 1024, "fp32", 0.05))
+def test_every_collective_is_right_and_timed(ranks: OwnRanks, kind: str) -> None:
+    timing, error = ranks.measure(Order(kind, (1024, "fp32"), 0.05))
     assert error == 0
     assert timing.n_samples >= 5
     assert 0 < timing.p10_us <= timing.median_us <= timing.p90_us
 
 
-def test_what_a_rank_cannot_do_is_said(ranks: Ranks) -> None:
+def test_what_a_rank_cannot_do_is_said(ranks: OwnRanks) -> None:
     with pytest.raises(RuntimeError):
-        ranks.measure(Order("all_reduce", -2, "fp32", 0.05))
-    timing, _ = ranks.measure(Order("all_reduce", 16, "fp32", 0.02))
+        ranks.measure(Order("all_reduce", (-2, "fp32"), 0.05))
+    timing, _ = ranks.measure(Order("all_reduce", (16, "fp32"), 0.02))
     assert timing.median_us > 0
 
 
-def test_a_row_of_the_table(ranks: Ranks) -> None:
-    op = OPS["collective"]
-    assert isinstance(op, Collective)
-    made = Job.make("cpu", ["tiny"], ["collective"], [2], "", [], "cpu", 1)
-    assert {case["coll"] for case in made.cases} == set(KINDS)
-    assert {case["ranks"] for case in made.cases} == {2}
-    op._ranks = ranks
-    try:
-        row = measure_case(made.cases[0], op, made.device, 0.05)
-    finally:
-        op._ranks = None
+def made(op: str) -> Job:
+    return Job.make("cpu", ["tiny-mla-moe"], [op], [2], "", [], "cpu", 1)
+
+
+def test_a_row_of_the_table(ranks: OwnRanks) -> None:
+    job = made("collective")
+    assert {case["coll"] for case in job.cases} == set(KINDS)
+    assert {case["ranks"] for case in job.cases} == {2}
+    row = measure_case(job.cases[0], OPS["collective"], job.device, 0.05)
     assert row["status"] == "ok"
     assert row["key"]["impl"] == "gloo"
+
+
+@pytest.mark.parametrize("phase", ["dispatch", "combine"])
+def test_tokens_go_to_their_experts_and_back(ranks: OwnRanks, phase: str) -> None:
+    """Every token comes back once per rank that it visited, and more tokens take longer."""
+    job = made("ep_a2a")
+    cases = sorted(
+        (case for case in job.cases if case["phase"] == phase), key=lambda case: case["tokens_per_rank"]
+    )
+    few, many = (measure_case(cases[at], OPS["ep_a2a"], job.device, 0.2) for at in (0, -1))
+    assert few["status"] == many["status"] == "ok", (few, many)
+    assert many["error"] < 1e-6
+    assert many["latency_us"] > few["latency_us"]
+
+
+def torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "simserve"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [*command, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=240,
+        check=False,
+    )  # fmt: skip
+
+
+def test_torchrun_starts_the_ranks_and_one_of_them_writes(tmp_path: Path) -> None:
+    """The world of two is measured though no --tp asks for it; kernels of one rank are measured beside."""
+    options = ["--gpu-name", "cpu", "--models", "tiny-mla-moe", "--ops", "collective,ep_a2a,launch"]
+    done = torchrun("profile", "run", *options, "--budget", "40s", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(tmp_path / "cpu")
+    lines = [json.loads(line) for line in (tmp_path / "cpu" / "journal.jsonl").read_text().splitlines()]
+    assert sum("session" in line for line in lines) == 1, "more than one rank wrote"
+    rows = [line for line in lines if "case" in line]
+    assert len({row["case"] for row in rows}) == len(rows)
+    assert {row["status"] for row in rows} == {"ok"}
+    table = read_profile(tmp_path / "cpu" / "collective.parquet")
+    assert table.values("ranks") == [2]
+    assert set(table.values("coll")) == set(KINDS)
+    assert len(read_profile(tmp_path / "cpu" / "ep_a2a.parquet")) > 0
+    assert len(read_profile(tmp_path / "cpu" / "launch.parquet")) > 0

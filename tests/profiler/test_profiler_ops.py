@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from simserve.profiler.case import Case
 from simserve.profiler.device import Device
 from simserve.profiler.job import Job
 from simserve.profiler.ops import OPS
+from simserve.profiler.ops.collective import OverRanks
 from simserve.profiler.run import measure_case
 
 MODELS = ["tiny", "tiny-mla-moe"]
@@ -17,7 +20,7 @@ def job(*ops: str) -> Job:
     return Job.make("cpu", MODELS, list(ops), [1], "", [], "cpu", 1)
 
 
-LOCAL = [name for name in OPS if name != "collective"]
+LOCAL = [name for name, op in OPS.items() if not isinstance(op, OverRanks)]
 
 
 @pytest.mark.parametrize("op", LOCAL)
@@ -116,3 +119,71 @@ def test_a_missing_library_is_recorded_as_unsupported() -> None:
     row = measure_case(Case("gemm", key, "deep_gemm", 0), OPS["gemm"], made.device, 0.05)
     assert row["status"] == "unsupported"
     assert "DeepGEMM" in row["why"]
+
+
+def test_a_part_left_unwritten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that hands out what it found in memory: a right answer may have been there before."""
+    import torch
+
+    made = job("gemm")
+    case = next(case for case in made.cases if case["m"] == 512)
+    right = torch.nn.functional.linear
+
+    def lazy(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(x.shape[0], w.shape[0])
+        out[:-1] = right(x[:-1], w)
+        return out
+
+    monkeypatch.setattr(torch.nn.functional, "linear", lazy)
+    row = measure_case(case, OPS["gemm"], made.device, 0.05)
+    assert row["status"] == "wrong", row
+
+
+@pytest.mark.parametrize("op", ["attn_decode", "attn_prefill", "mla_decode"])
+def test_an_fp8_cache_is_measured_where_asked_for(op: str) -> None:
+    made = Job.make("cpu", MODELS, [op], [1], "", [], "cpu", 1, kv_dtypes=["fp32", "fp8"], backends=["torch"])
+    assert {case["kv_dtype"] for case in made.cases} == {"fp32", "fp8"}
+    case = next(case for case in made.cases if case["kv_dtype"] == "fp8")
+    row = measure_case(case, OPS[op], made.device, 0.05)
+    assert row["status"] == "ok", row
+    assert row["key"]["dtype"] == "fp32"
+
+
+def test_what_a_library_raises_is_noted_and_in_the_end_it_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A library built for another GPU, say: three failures, then its cases are passed over."""
+    from simserve.profiler.ops import flex
+
+    def broken(*_: object, **__: object) -> None:
+        raise TypeError("unexpected keyword argument 'block_mask'")
+
+    monkeypatch.setattr(flex, "_compiled", lambda: broken)
+    made = Job.make("cpu", ["tiny"], ["attn_decode"], [1], "", [], "cpu", 1, backends=["flex_attention"])
+    outcome = made.run(tmp_path, 600)
+    assert (outcome.timed, outcome.not_timed, outcome.left) == (0, 3, 0)
+    assert outcome.passed_over == len(made.cases) - 3
+    assert outcome.given_up == {"flex_attention": "TypeError: unexpected keyword argument 'block_mask'"}
+
+
+def test_flex_attention_over_a_block_table() -> None:
+    """Decode, and prompts on a prefix, compiled for this CPU; skipped where nothing can compile."""
+    from simserve.profiler.ops.flex import flex_missing
+
+    made = Job.make("cpu", ["tiny"], ["attn_prefill"], [1], "", [], "cpu", 1, backends=["flex_attention"])
+    if why := flex_missing(made.device):
+        pytest.skip(why)
+    case = next(case for case in made.cases if case["prefix_len"] == 256 and case["q_len"] == 32)
+    row = measure_case(case, OPS["attn_prefill"], made.device, 0.05)
+    assert row["status"] == "ok", row
+    assert row["kernel"] == "flex_attention over a block table"
+
+
+def test_without_a_compiler_one_line_and_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    from simserve.profiler.ops import flex
+
+    monkeypatch.setattr(flex, "_cpp_compiler", lambda: None)
+    made = Job.make("cpu", ["tiny"], ["attn_decode"], [1], "", [], "cpu", 1)
+    assert {case.backend for case in made.cases} == {"torch"}
+    (note,) = made.notes
+    assert note.startswith("flex_attention is left out: it needs a C++ compiler")

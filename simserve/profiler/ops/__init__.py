@@ -5,7 +5,7 @@ from __future__ import annotations
 from simserve.errors import ProfileError, nearest
 from simserve.profiler.case import Op
 from simserve.profiler.ops.attention import Decode, Mixed, Prefill, Uneven
-from simserve.profiler.ops.collective import Collective
+from simserve.profiler.ops.collective import Collective, ExpertExchange
 from simserve.profiler.ops.elementwise import Elementwise
 from simserve.profiler.ops.gemm import Gemm
 from simserve.profiler.ops.machine_ops import HostCopy, Launch
@@ -14,7 +14,7 @@ from simserve.profiler.ops.moe import Moe, MoeCounts
 
 _ALL: tuple[Op, ...] = (
     Gemm(), Decode(), Prefill(), Moe(), MlaDecode(), MlaPrefill(), MlaBmm(), Elementwise(),
-    MoeCounts(), Mixed(), Uneven(), Collective(), Launch(), HostCopy(),
+    MoeCounts(), Mixed(), Uneven(), Collective(), ExpertExchange(), Launch(), HostCopy(),
 )  # fmt: skip
 OPS: dict[str, Op] = {op.name: op for op in _ALL}
 """In the order of their worth: what dominates a step first."""

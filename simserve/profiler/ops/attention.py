@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any
 
 from simserve.profiler.case import Case, Kernel, refinement
@@ -24,8 +25,8 @@ RATIOS = (4, 16)
 """How much longer the long ones of an uneven batch are."""
 
 
-def _heads_key(shapes: Shapes, heads: HeadShape) -> tuple[tuple[str, Any], ...]:
-    return tuple(zip(HEADS, (shapes.dtype, shapes.kv_dtype, *heads), strict=True))
+def _heads_key(shapes: Shapes, kv_dtype: str, heads: HeadShape) -> tuple[tuple[str, Any], ...]:
+    return tuple(zip(HEADS, (shapes.dtype, kv_dtype, *heads), strict=True))
 
 
 def _heads_of(case: Case) -> HeadShape:
@@ -44,7 +45,6 @@ class _Attention(ABC):
 
     name = ""
     sweep: tuple[str, ...] = ()
-    decode_only = False
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -58,16 +58,19 @@ class _Attention(ABC):
             for point in self.points(shapes)
             if self._fits(self.spans(dict(zip(self.sweep, point[1], strict=True))), device)
         ]
-        for heads in shapes.heads:
-            for backend in attention_backends(device, self.decode_only):
+        for kv_dtype, heads in product(shapes.kv_dtypes, shapes.heads):
+            for backend in attention_backends(device, shapes.dtype, kv_dtype):
+                # Kernels that take seconds to compile (on a CPU many) come after those that are there.
+                later = (1 if device.is_cuda else 3) if backend == "flex_attention" else 0
                 for level, point in points:
-                    key = (*_heads_key(shapes, heads), *zip(self.sweep, point, strict=True))
-                    yield Case(self.name, key, backend, level)
+                    key = (*_heads_key(shapes, kv_dtype, heads), *zip(self.sweep, point, strict=True))
+                    yield Case(self.name, key, backend, level + later)
 
     def build(self, case: Case, device: Device) -> Kernel:
         """Return the call of a case."""
         spans = self.spans(dict(case.key))
-        return paged_attention(device, case.backend, _heads_of(case), case["dtype"], spans)
+        dtypes = (case["dtype"], case["kv_dtype"])
+        return paged_attention(device, case.backend, _heads_of(case), dtypes, spans)
 
     @abstractmethod
     def points(self, shapes: Shapes) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -110,7 +113,6 @@ class Decode(_Attention):
 
     name = "attn_decode"
     sweep = ("batch", "kv_len")
-    decode_only = True
 
     def points(self, shapes: Shapes) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield batches times contexts."""
@@ -127,7 +129,6 @@ class Uneven(_Attention):
 
     name = "attn_decode_uneven"
     sweep = ("batch", "long", "ratio", "kv_len")
-    decode_only = True
 
     def points(self, shapes: Shapes) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield one or a quarter of the sequences being long."""

@@ -1,4 +1,4 @@
-"""Collectives among ranks of this machine: the `collective` table, over NCCL or gloo.
+"""What several ranks do together: collectives over NCCL or gloo, and the exchange of experts' tokens.
 
 Times are those of the slowest rank after a barrier. An all-reduce with NCCL is the engine's for large
 messages; the custom kernels of engines are not measured here.
@@ -7,68 +7,174 @@ messages; the custom kernels of engines are not measured here.
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from simserve.profiler.case import Case, Kernel, refinement
 from simserve.profiler.device import Device, NotEnoughMemory
-from simserve.profiler.distributed import Order, Ranks
-from simserve.profiler.need import need_torch, version_of
+from simserve.profiler.distributed import Ranks, launch, open_ranks
+from simserve.profiler.exchanges import Exchange
+from simserve.profiler.need import library, need_torch, version_of
+from simserve.profiler.rank_work import Order
+from simserve.profiler.reference import TOLERANCE
 from simserve.profiler.shapes import Shapes
 from simserve.profiler.tensors import width_of
 from simserve.profiler.timing import Timing
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+DEEPEP_SMS = 20
+"""Multiprocessors of DeepEP's normal kernels: its default, which engines keep."""
+LOW_LATENCY_TOKENS = 256
+"""Most tokens per rank for its low-latency kernels."""
+OWN_RANKS_ON_A_CPU = 8
+
+_running: list[Ranks] = []
 
 
-class Collective:
+def ranks_of(count: int, device: Device) -> Ranks:
+    """Return `count` running ranks, those of the last call if they are as many."""
+    if not _running or _running[0].count != count:
+        close_ranks()
+        _running.append(open_ranks(count, device.kind))
+    return _running[0]
+
+
+def close_ranks() -> None:
+    """End the ranks, if any run."""
+    while _running:
+        _running.pop().close()
+
+
+atexit.register(close_ranks)
+
+
+class OverRanks(ABC):
+    """What the tables share whose times are taken by several ranks."""
+
+    name = ""
+    key_columns: tuple[str, ...] = ()
+    tolerance = 0.0
+
+    def build(self, case: Case, device: Device) -> Kernel:
+        """Raise: ranks time such a case themselves, see `time_on_ranks`."""
+        raise NotImplementedError(f"{self.name} is timed by its ranks")
+
+    def time_on_ranks(self, case: Case, device: Device, most_s: float) -> tuple[Timing, float, str, str]:
+        """Return time, error, kernel and version of a case."""
+        needed = self.bytes_per_rank(case)
+        if needed > device.free_bytes() // (1 if device.is_cuda else case["ranks"]):
+            raise NotEnoughMemory(f"{needed} bytes on each of {case['ranks']} ranks")
+        try:
+            timing, error = ranks_of(case["ranks"], device).measure(self.order(case, most_s))
+        except RuntimeError:
+            close_ranks()
+            raise
+        return timing, error, self.kernel(case), self.version(case, device)
+
+    def version(self, case: Case, device: Device) -> str:
+        """Return the version of what carried the data."""
+        if case.backend == "torch" and device.is_cuda:
+            return ".".join(map(str, need_torch().cuda.nccl.version()))
+        return version_of(case.backend)
+
+    @abstractmethod
+    def order(self, case: Case, most_s: float) -> Order:
+        """Return what every rank is to do."""
+
+    @abstractmethod
+    def bytes_per_rank(self, case: Case) -> int:
+        """Return the memory that a rank needs."""
+
+    @abstractmethod
+    def kernel(self, case: Case) -> str:
+        """Return the kernel's name."""
+
+
+def _counts(shapes: Shapes, device: Device) -> Iterator[tuple[int, int]]:
+    """Yield (ranks, nodes) that can be had here."""
+    place = launch()
+    most = place.world if place else OWN_RANKS_ON_A_CPU
+    if device.is_cuda and not place:
+        most = need_torch().cuda.device_count()
+    for ranks in shapes.ranks:
+        if ranks <= most:
+            yield ranks, -(-ranks // place.per_node) if place else 1
+
+
+class Collective(OverRanks):
     """The `collective` table."""
 
     name = "collective"
     key_columns = ("coll", "impl", "dtype", "ranks", "nodes", "bytes")
 
-    def __init__(self) -> None:
-        """No ranks run yet."""
-        self._ranks: Ranks | None = None
-
     def cases(self, shapes: Shapes, device: Device) -> Iterable[Case]:
         """Yield every kind over every TP degree above one that this machine can hold."""
         sizes = shapes.sizes.message_bytes
-        impl = "nccl" if device.is_cuda else "gloo"
-        most = need_torch().cuda.device_count() if device.is_cuda else 8
-        dtype = "fp16" if device.is_cuda else "fp32"
-        for ranks in shapes.ranks:
-            for kind in KINDS if ranks <= most else ():
-                if kind == "send_recv" and ranks > 2:
-                    continue
+        impl, dtype = ("nccl", "fp16") if device.is_cuda else ("gloo", "fp32")
+        for ranks, nodes in _counts(shapes, device):
+            for kind in KINDS if ranks == 2 else KINDS[:-1]:
                 for size, level in zip(sizes, refinement(len(sizes)), strict=True):
-                    values = (kind, impl, dtype, ranks, 1, size)
+                    values = (kind, impl, dtype, ranks, nodes, size)
                     yield Case(self.name, tuple(zip(self.key_columns, values, strict=True)), "torch", level)
 
-    def build(self, case: Case, device: Device) -> Kernel:
-        """Raise: a collective is timed by all of its ranks, see `time_on_ranks`."""
-        raise NotImplementedError("a collective is timed by its ranks")
-
-    def time_on_ranks(self, case: Case, device: Device, most_s: float) -> tuple[Timing, float, str, str]:
-        """Return time, error, kernel and version of a case."""
-        if 3 * case["bytes"] > device.free_bytes() // (1 if device.is_cuda else case["ranks"]):
-            raise NotEnoughMemory(f"{case['bytes']} bytes on each of {case['ranks']} ranks")
-        if self._ranks is None or self._ranks.count != case["ranks"]:
-            self.close()
-            self._ranks = Ranks(case["ranks"], device.kind)
-            atexit.register(self.close)
+    def order(self, case: Case, most_s: float) -> Order:
+        """Return elements and dtype."""
         elements = case["bytes"] // width_of(case["dtype"])
-        try:
-            timing, error = self._ranks.measure(Order(case["coll"], elements, case["dtype"], most_s))
-        except RuntimeError:
-            self.close()
-            raise
-        version = (
-            ".".join(map(str, need_torch().cuda.nccl.version())) if device.is_cuda else version_of("torch")
-        )
-        return timing, error, f"{case['impl']} {case['coll']}", version
+        return Order(case["coll"], (elements, case["dtype"]), most_s)
 
-    def close(self) -> None:
-        """End the ranks, if any run."""
-        if self._ranks:
-            self._ranks.close()
-            self._ranks = None
+    def bytes_per_rank(self, case: Case) -> int:
+        """Return input, output and the check's."""
+        return 3 * case["bytes"]
+
+    def kernel(self, case: Case) -> str:
+        """Return library and collective."""
+        return f"{case['impl']} {case['coll']}"
+
+
+class ExpertExchange(OverRanks):
+    """The `ep_a2a` table: `tokens_per_rank` tokens of each rank to their experts' ranks, or back."""
+
+    name = "ep_a2a"
+    key_columns = (
+        "phase", "mode", "dtype", "hidden", "topk", "experts", "ranks", "nodes", "sms", "tokens_per_rank",
+    )  # fmt: skip
+    tolerance = TOLERANCE["fp8"]
+
+    def cases(self, shapes: Shapes, device: Device) -> Iterable[Case]:
+        """Yield both ways over every number of ranks that divides the experts, by every backend."""
+        tokens = shapes.sizes.tokens
+        routed = dict.fromkeys((shape.hidden, shape.topk, shape.experts) for shape in shapes.experts)
+        for ranks, nodes in _counts(shapes, device):
+            for hidden, topk, experts in routed if ranks > 1 else ():
+                if experts % ranks:
+                    continue
+                for backend, mode, most, sms in _modes(device):
+                    for phase in ("dispatch", "combine"):
+                        dtype = "fp8" if backend == "deep_ep" and phase == "dispatch" else shapes.dtype
+                        for count, level in zip(tokens, refinement(len(tokens)), strict=True):
+                            if count <= most:
+                                values = (phase, mode, dtype, hidden, topk, experts, ranks, nodes, sms, count)
+                                key = tuple(zip(self.key_columns, values, strict=True))
+                                yield Case(self.name, key, backend, level)
+
+    def order(self, case: Case, most_s: float) -> Order:
+        """Return the exchange."""
+        names: dict[str, Any] = {"tokens": "tokens_per_rank"}
+        return Order("exchange", tuple(case[names.get(name, name)] for name in Exchange._fields), most_s)
+
+    def bytes_per_rank(self, case: Case) -> int:
+        """Return what is sent and what arrives, with the check's copy in float64."""
+        return 24 * case["tokens_per_rank"] * case["hidden"] * min(case["topk"], case["ranks"])
+
+    def kernel(self, case: Case) -> str:
+        """Return mode and phase."""
+        return f"{case['mode']} {case['phase']}"
+
+
+def _modes(device: Device) -> Iterator[tuple[str, str, int, int]]:
+    """Yield (backend, mode, most tokens per rank, multiprocessors)."""
+    yield "torch", "all_to_all", 1 << 30, 0
+    if device.compute_capability >= 80 and library("deep_ep"):
+        yield "deep_ep", "low_latency", LOW_LATENCY_TOKENS, 0
+        yield "deep_ep", "normal", 1 << 30, DEEPEP_SMS

@@ -82,13 +82,13 @@ def _rope_write(device: Device, dtype: str, width: int, written: int, tokens: in
     torch = need_torch()
     d = ROPE_DIM if width % ROPE_DIM == 0 else 2
     x = copies(normal(device, tokens, width // d, d, dtype=dtype), sets)
-    angles = torch.arange(tokens, device=device.kind)[:, None] / 10000 ** (
-        torch.arange(d // 2, device=device.kind) / (d // 2)
+    angles = torch.arange(tokens, device=device.place)[:, None] / 10000 ** (
+        torch.arange(d // 2, device=device.place) / (d // 2)
     )
     cos, sin = angles.cos().to(x[0].dtype), angles.sin().to(x[0].dtype)
     rows = copies(normal(device, tokens, written, dtype=dtype), sets)
-    cache = [torch.zeros(tokens, written, dtype=x[0].dtype, device=device.kind) for _ in range(sets)]
-    slots = torch.randperm(tokens, device=device.kind)
+    cache = [torch.zeros(tokens, written, dtype=x[0].dtype, device=device.place) for _ in range(sets)]
+    slots = torch.randperm(tokens, device=device.place)
 
     def expected() -> Any:
         if not torch.equal(cache[0][slots], rows[0]):
@@ -115,7 +115,7 @@ def _embedding(device: Device, dtype: str, width: int, _: int, tokens: int, sets
     torch = need_torch()
     rows = 4096
     table = normal(device, rows, width, dtype=dtype)
-    ids = [torch.randint(rows, (tokens,), device=device.kind) for _ in range(sets)]
+    ids = [torch.randint(rows, (tokens,), device=device.place) for _ in range(sets)]
     return (
         lambda i: torch.nn.functional.embedding(ids[i], table),
         lambda: table.double()[ids[0]],

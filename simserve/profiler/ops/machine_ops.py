@@ -36,7 +36,7 @@ class HostCopy:
         """Return the copy of a case."""
         torch = need_torch()
         sets = device.rotation(2 * case["bytes"])
-        ends = {"d2d": (device.kind,) * 2, "h2d": ("cpu", device.kind), "d2h": (device.kind, "cpu")}
+        ends = {"d2d": (device.place,) * 2, "h2d": ("cpu", device.place), "d2h": (device.place, "cpu")}
         source_on, target_on = ends[case["direction"]]
 
         def make(place: str) -> Any:
@@ -77,7 +77,7 @@ class Launch:
     def build(self, case: Case, device: Device) -> Kernel:
         """Return the calls of a case."""
         torch = need_torch()
-        x = torch.zeros(1, device=device.kind)
+        x = torch.zeros(1, device=device.place)
         kernels = case["kernels"]
 
         def several(_: int) -> Any:

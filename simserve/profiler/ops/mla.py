@@ -6,15 +6,24 @@ share a table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from itertools import product
 from math import ceil
 from typing import Any
 
 from simserve.profiler import torch_kernels
 from simserve.profiler.case import Case, Kernel, refinement
 from simserve.profiler.device import Device
-from simserve.profiler.need import library, need_torch, version_of
+from simserve.profiler.need import need_torch, version_of
 from simserve.profiler.ops.attention import MOST_KV_TOKENS, MOST_PROMPT_TOKENS, _grid
+from simserve.profiler.ops.mla_kernels import (
+    Decode,
+    Prefill,
+    decode_backends,
+    decode_call,
+    prefill_backends,
+    prefill_call,
+)
 from simserve.profiler.reference import TOLERANCE, attention, relative_error, sampled
 from simserve.profiler.shapes import LatentShape, Shapes
 from simserve.profiler.tensors import copies, normal, random_order, whole, width_of
@@ -24,8 +33,8 @@ BLOCK = 64
 """Tokens per block, as FlashMLA wants."""
 
 
-def _key(shapes: Shapes, latent: LatentShape) -> tuple[tuple[str, Any], ...]:
-    return (("dtype", shapes.dtype), ("kv_dtype", shapes.kv_dtype), *zip(LATENT, latent, strict=True))
+def _key(shapes: Shapes, kv_dtype: str, latent: LatentShape) -> tuple[tuple[str, Any], ...]:
+    return (("dtype", shapes.dtype), ("kv_dtype", kv_dtype), *zip(LATENT, latent, strict=True))
 
 
 def _latent(case: Case) -> LatentShape:
@@ -39,16 +48,17 @@ class MlaPrefill:
     key_columns = ("dtype", "kv_dtype", *LATENT, "batch", "prefix_len", "q_len")
 
     def cases(self, shapes: Shapes, device: Device) -> Iterable[Case]:
-        """Yield prompts alone and on a cached prefix."""
+        """Yield prompts alone and on a cached prefix, by every backend."""
         sizes = shapes.sizes
         batches = tuple(batch for batch in sizes.batches if batch <= 8)
         points = [(level, batch, 0, q_len) for level, batch, q_len in _grid(batches, sizes.prompts)]
         points += [(level, 1, prefix, q) for level, prefix, q in _grid(sizes.prefixes, sizes.prompts)]
-        for latent in shapes.latents:
-            for level, batch, prefix, q_len in points:
-                if batch * q_len <= MOST_PROMPT_TOKENS[device.kind]:
-                    sweep = (("batch", batch), ("prefix_len", prefix), ("q_len", q_len))
-                    yield Case(self.name, (*_key(shapes, latent), *sweep), "torch", level)
+        for kv_dtype, latent in product(shapes.kv_dtypes, shapes.latents):
+            for backend in prefill_backends(device, shapes.dtype):
+                for level, batch, prefix, q_len in points:
+                    if batch * q_len <= MOST_PROMPT_TOKENS[device.kind]:
+                        sweep = (("batch", batch), ("prefix_len", prefix), ("q_len", q_len))
+                        yield Case(self.name, (*_key(shapes, kv_dtype, latent), *sweep), backend, level)
 
     def build(self, case: Case, device: Device) -> Kernel:
         """Return the call of a case."""
@@ -62,9 +72,7 @@ class MlaPrefill:
         k = copies(normal(device, batch, heads, keys, d, dtype=dtype), sets)
         v = copies(normal(device, batch, heads, keys, latent.v_dim, dtype=dtype), sets)
         scale = d**-0.5
-
-        def call(i: int) -> Any:
-            return torch_kernels.expanded_prefill(q[i], k[i], v[i], cached, scale)
+        call, name = prefill_call(case.backend, Prefill(device, q, k, v, scale))
 
         def error() -> float:
             output = call(0)
@@ -75,8 +83,7 @@ class MlaPrefill:
             expected = attention(q[0][-1][chosen][:, rows], k[0][-1][chosen], v[0][-1][chosen], scale, place)
             return relative_error(output[-1][chosen][:, rows], expected)
 
-        name = "scaled_dot_product_attention"
-        return Kernel(call, sets, error, TOLERANCE[dtype], name, version_of("torch"))
+        return Kernel(call, sets, error, TOLERANCE[dtype], name, version_of(case.backend))
 
 
 class MlaDecode:
@@ -87,31 +94,27 @@ class MlaDecode:
 
     def cases(self, shapes: Shapes, device: Device) -> Iterable[Case]:
         """Yield batches times contexts, by every backend."""
-        backends = ["torch"]
-        if device.compute_capability == 90 and library("flash_mla"):
-            backends.append("flash_mla")
-        for latent in shapes.latents:
-            for backend in backends:
+        for kv_dtype, latent in product(shapes.kv_dtypes, shapes.latents):
+            for backend in decode_backends(device, latent, shapes.dtype, kv_dtype):
                 for level, batch, kv_len in _grid(shapes.sizes.batches, shapes.sizes.contexts):
                     if batch * kv_len <= MOST_KV_TOKENS[device.kind]:
-                        key = (*_key(shapes, latent), ("batch", batch), ("kv_len", kv_len))
+                        key = (*_key(shapes, kv_dtype, latent), ("batch", batch), ("kv_len", kv_len))
                         yield Case(self.name, key, backend, level)
 
     def build(self, case: Case, device: Device) -> Kernel:
         """Return the call of a case."""
         latent, dtype, batch, kv_len = _latent(case), case["dtype"], case["batch"], case["kv_len"]
-        width = latent.kv_lora + latent.rope
+        width, kv_dtype = latent.kv_lora + latent.rope, case["kv_dtype"]
         per_sequence = ceil(kv_len / BLOCK)
         blocks = batch * per_sequence
-        elements = blocks * BLOCK * width + batch * latent.q_heads * 2 * width
-        sets = device.rotation(elements * width_of(dtype))
+        query_bytes = batch * latent.q_heads * 2 * width * width_of(dtype)
+        sets = device.rotation(blocks * BLOCK * width * width_of(kv_dtype) + query_bytes)
         q = copies(normal(device, batch, latent.q_heads, width, dtype=dtype), sets)
-        cache = copies(normal(device, blocks, BLOCK, 1, width, dtype=dtype), sets)
+        cache = copies(normal(device, blocks, BLOCK, 1, width, dtype=kv_dtype), sets)
         table = whole(device, random_order(blocks)).view(batch, per_sequence)
         lengths = whole(device, [kv_len] * batch)
         scale = (latent.nope + latent.rope) ** -0.5
-        make = _flash_mla if case.backend == "flash_mla" else _torch_mla
-        call = make(q, cache, table, lengths, latent, scale)
+        call, name = decode_call(case.backend, Decode(device, latent, q, cache, table, lengths, scale))
 
         def error() -> float:
             output = call(0)
@@ -128,39 +131,8 @@ class MlaDecode:
                 worst = max(worst, relative_error(output[index][chosen].unsqueeze(1), expected))
             return worst
 
-        name = (
-            "flash_mla_with_kvcache"
-            if case.backend == "flash_mla"
-            else "gather + scaled_dot_product_attention"
-        )
-        return Kernel(call, sets, error, TOLERANCE[dtype], name, version_of(case.backend))
-
-
-def _torch_mla(
-    q: list[Any], cache: list[Any], table: Any, lengths: Any, latent: LatentShape, scale: float
-) -> Callable[[int], Any]:
-    def call(i: int) -> Any:
-        return torch_kernels.absorbed_decode(q[i], cache[i], table, lengths, latent.kv_lora, scale)
-
-    return call
-
-
-def _flash_mla(
-    q: list[Any], cache: list[Any], table: Any, lengths: Any, latent: LatentShape, scale: float
-) -> Callable[[int], Any]:
-    torch = need_torch()
-    flash_mla = library("flash_mla")
-    used, blocks = lengths.to(torch.int32), table.to(torch.int32)
-    plan, splits = flash_mla.get_mla_metadata(used, latent.q_heads, 1)  # type: ignore[union-attr]
-
-    def call(i: int) -> Any:
-        out, _ = flash_mla.flash_mla_with_kvcache(  # type: ignore[union-attr]
-            q[i].unsqueeze(1), cache[i], blocks, used, latent.kv_lora, plan, splits,
-            softmax_scale=scale, causal=True,
-        )  # fmt: skip
-        return out.squeeze(1)
-
-    return call
+        tolerance = TOLERANCE["fp8"] if case.backend == "vllm" else TOLERANCE[dtype]
+        return Kernel(call, sets, error, tolerance, name, version_of(case.backend))
 
 
 class MlaBmm:
@@ -197,9 +169,10 @@ class MlaBmm:
 
         def error() -> float:
             rows = sampled(tokens)
-            return relative_error(
-                torch.bmm(x[0], weights[0])[:, rows], torch.bmm(x[0][:, rows].double(), weights[0].double())
-            )
+            output = torch.bmm(x[0], weights[0])
+            if not bool(output.float().isfinite().all()):
+                return float("inf")
+            return relative_error(output[:, rows], torch.bmm(x[0][:, rows].double(), weights[0].double()))
 
         return Kernel(
             lambda i: torch.bmm(x[i], weights[i]),

@@ -76,7 +76,7 @@ class _Experts:
         x = copies(normal(device, tokens, hidden, dtype=dtype), sets)
         up = copies(normal(device, experts, 2 * inter, hidden, dtype=dtype, scale=hidden**-0.5), sets)
         down = copies(normal(device, experts, hidden, inter, dtype=dtype, scale=inter**-0.5), sets)
-        weights = need_torch().full((tokens, topk), 1.0 / topk, device=device.kind)
+        weights = need_torch().full((tokens, topk), 1.0 / topk, device=device.place)
         call, name = _call(case.backend, device, dtype, x, up, down, ids, weights)
 
         def error() -> float:

@@ -1,7 +1,6 @@
 """Attention over a paged cache, of any mix of prompt chunks and decoding sequences, by what is installed.
 
-torch alone has no kernel for unequal sequences: it runs chunks and decoding sequences in calls of their own
-and pads the block table. flash-attn and vLLM's build of it take all in one call, as engines do.
+Who computes it: torch by itself (`attention_torch`), and the libraries of engines (`attention_libraries`).
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import Any, NamedTuple
 from simserve.profiler import torch_kernels
 from simserve.profiler.case import Kernel
 from simserve.profiler.device import Device
-from simserve.profiler.need import library, need_torch, version_of
+from simserve.profiler.need import library, version_of
 from simserve.profiler.reference import TOLERANCE, attention, relative_error, sampled
 from simserve.profiler.shapes import HeadShape
 from simserve.profiler.tensors import copies, normal, random_order, whole, width_of
 
-BLOCK_SIZE = {"torch": 16, "vllm": 16, "flash_attn": 256, "flashinfer": 16}
-"""Tokens per block by backend (flash-attn 2 pages need multiples of 256)."""
+BLOCK_SIZE = {"torch": 16, "flex_attention": 128, "vllm": 16, "flash_attn": 256, "flashinfer": 16}
+"""Tokens per block by backend (flash-attn 2 pages need multiples of 256, FlexAttention's blocks have 128)."""
 
 
 class Span(NamedTuple):
@@ -29,17 +28,7 @@ class Span(NamedTuple):
     cached: int
 
 
-def attention_backends(device: Device, decode_only: bool) -> list[str]:
-    """Return the backends that can run here."""
-    found = ["torch"]
-    if device.is_cuda:
-        found += [name for name in ("flash_attn", "vllm") if library(name)]
-        if decode_only and library("flashinfer"):
-            found.append("flashinfer")
-    return found
-
-
-class _Inputs(NamedTuple):
+class Inputs(NamedTuple):
     """One copy of the inputs; queries [tokens, q_heads, d] of all sequences in order."""
 
     q: Any
@@ -47,42 +36,48 @@ class _Inputs(NamedTuple):
     v_cache: Any
 
 
-class _Batch:
+Call = tuple[Callable[[int], Any], str]
+"""What runs on the i-th copy of the inputs, and the kernel's name."""
+
+
+class Batch:
     """Sequences laid out in a cache."""
 
-    def __init__(self, device: Device, heads: HeadShape, dtype: str, spans: Sequence[Span], block: int):
+    def __init__(
+        self,
+        device: Device,
+        heads: HeadShape,
+        dtype: str,
+        kv_dtype: str,
+        spans: Sequence[Span],
+        block: int,
+    ) -> None:
+        """Make random queries and caches, as many copies as exceed the last-level cache."""
         self.device, self.heads, self.spans, self.block = device, heads, list(spans), block
+        self.dtype, self.kv_dtype = dtype, kv_dtype
         self.scale = heads.head_dim**-0.5
         self.starts = [0]
         for span in self.spans:
             self.starts.append(self.starts[-1] + span.new)
-        needed = [ceil((span.new + span.cached) / block) for span in self.spans]
-        blocks = sum(needed)
+        self.needed = [ceil((span.new + span.cached) / block) for span in self.spans]
+        blocks = sum(self.needed)
         cache_shape = (blocks, block, heads.kv_heads, heads.head_dim)
         tokens = self.starts[-1]
-        cache_elements = blocks * block * heads.kv_heads * heads.head_dim
-        elements = 2 * cache_elements + 2 * tokens * heads.q_heads * heads.head_dim
-        self.sets = device.rotation(elements * width_of(dtype))
-        order = random_order(blocks)
-        widest = max(needed)
-        table, place = [], 0
-        for count in needed:
-            own = order[place : place + count]
-            table.append(own + own[:1] * (widest - count))
-            place += count
-        self.table = whole(device, table)
+        cache_bytes = 2 * blocks * block * heads.kv_heads * heads.head_dim * width_of(kv_dtype)
+        query_bytes = 2 * tokens * heads.q_heads * heads.head_dim * width_of(dtype)
+        self.sets = device.rotation(cache_bytes + query_bytes)
+        self.table = whole(device, _block_table(self.needed))
         self.lengths = whole(device, [span.new + span.cached for span in self.spans])
         made = (
             copies(normal(device, tokens, heads.q_heads, heads.head_dim, dtype=dtype), self.sets),
-            copies(normal(device, *cache_shape, dtype=dtype), self.sets),
-            copies(normal(device, *cache_shape, dtype=dtype), self.sets),
+            copies(normal(device, *cache_shape, dtype=kv_dtype), self.sets),
+            copies(normal(device, *cache_shape, dtype=kv_dtype), self.sets),
         )
-        self.inputs = [_Inputs(*parts) for parts in zip(*made, strict=True)]
+        self.inputs = [Inputs(*parts) for parts in zip(*made, strict=True)]
 
     def error(self, output: Any) -> float:
-        """Return the worst error over some sequences, heads and queries."""
-        torch = need_torch()
-        if not bool(torch.isfinite(output.float()).all()):
+        """Return the worst error over some sequences, heads and queries; infinity if there is a NaN."""
+        if not bool(output.float().isfinite().all()):
             return float("inf")
         heads, inputs, worst = self.heads, self.inputs[0], 0.0
         group = heads.q_heads // heads.kv_heads
@@ -107,127 +102,43 @@ class _Batch:
         return worst
 
 
+def _block_table(needed: list[int]) -> list[list[int]]:
+    """Return the blocks of each sequence in random order, rows filled up with the sequence's first block."""
+    order, widest = random_order(sum(needed)), max(needed)
+    table, place = [], 0
+    for count in needed:
+        own = order[place : place + count]
+        table.append(own + own[:1] * (widest - count))
+        place += count
+    return table
+
+
+def attention_backends(device: Device, dtype: str, kv_dtype: str) -> list[str]:
+    """Return the backends that can run here with such queries and such a cache."""
+    from simserve.profiler.ops.flex import flex_missing
+
+    found = ["torch"]
+    if kv_dtype == dtype and not flex_missing(device):
+        found.append("flex_attention")
+    if device.is_cuda and dtype in ("bf16", "fp16"):
+        able = {"flash_attn": kv_dtype == dtype, "vllm": True, "flashinfer": True}
+        found += [name for name, fits in able.items() if fits and library(name)]
+    return found
+
+
 def paged_attention(
-    device: Device, backend: str, heads: HeadShape, dtype: str, spans: Sequence[Span]
+    device: Device, backend: str, heads: HeadShape, dtypes: tuple[str, str], spans: Sequence[Span]
 ) -> Kernel:
-    """Return one call of attention for `spans`."""
-    batch = _Batch(device, heads, dtype, spans, BLOCK_SIZE[backend])
-    call, name = {"torch": _torch, "flash_attn": _flash_attn, "vllm": _vllm, "flashinfer": _flashinfer}[
-        backend
-    ](batch)
-    return Kernel(call, batch.sets, lambda: batch.error(call(0)), TOLERANCE[dtype], name, version_of(backend))
+    """Return one call of attention for `spans`; `dtypes` are those of activations and of the cache."""
+    from simserve.profiler.ops import attention_libraries as libraries
+    from simserve.profiler.ops.attention_torch import flex_call, torch_call
 
-
-Call = tuple[Callable[[int], Any], str]
-
-
-def _torch(batch: _Batch) -> Call:
-    torch = need_torch()
-    heads, spans = batch.heads, batch.spans
-    alike: dict[Span | None, list[int]] = {}
-    for index, span in enumerate(spans):
-        alike.setdefault(None if span.new == 1 and span.cached else span, []).append(index)
-    groups = []
-    for span, members in alike.items():
-        rows = [row for index in members for row in range(batch.starts[index], batch.starts[index + 1])]
-        widest = max(ceil((spans[i].new + spans[i].cached) / batch.block) for i in members)
-        index = whole(batch.device, members)
-        everyone = rows == list(range(batch.starts[-1]))
-        groups.append(
-            (
-                span,
-                whole(batch.device, rows),
-                batch.table[index][:, :widest].contiguous(),
-                batch.lengths[index],
-                everyone,
-            )
-        )
-
-    def call(i: int) -> Any:
-        q, k_cache, v_cache = batch.inputs[i]
-        parts = []
-        for span, rows, table, lengths, everyone in groups:
-            own = q if everyone else q[rows]
-            if span is None:
-                out = torch_kernels.paged_decode(
-                    own, k_cache, v_cache, table, lengths, batch.scale, heads.window
-                )
-            else:
-                shaped = own.view(len(table), span.new, heads.q_heads, heads.head_dim)
-                out = torch_kernels.paged_prefill(
-                    shaped, k_cache, v_cache, table, span.cached, batch.scale, heads.window
-                ).reshape(own.shape)
-            if everyone:
-                return out
-            parts.append((rows, out))
-        whole_out = torch.empty_like(q)
-        for rows, out in parts:
-            whole_out[rows] = out
-        return whole_out
-
-    return call, "gather + scaled_dot_product_attention"
-
-
-def _cumulative(batch: _Batch, sizes: list[int]) -> Any:
-    torch = need_torch()
-    ends = torch.tensor([0, *sizes]).cumsum(0)
-    return ends.to(device=batch.device.kind, dtype=torch.int32)
-
-
-def _flash_attn(batch: _Batch) -> Call:
-    torch = need_torch()
-    function = library("flash_attn").flash_attn_varlen_func  # type: ignore[union-attr]
-    new, total = [s.new for s in batch.spans], [s.new + s.cached for s in batch.spans]
-    cu_q, cu_k = _cumulative(batch, new), _cumulative(batch, total)
-    table = batch.table.to(torch.int32)
-    window = (batch.heads.window - 1, 0) if batch.heads.window else (-1, -1)
-
-    def call(i: int) -> Any:
-        q, k_cache, v_cache = batch.inputs[i]
-        return function(
-            q, k_cache, v_cache, cu_q, cu_k, max(new), max(total),
-            softmax_scale=batch.scale, causal=True, window_size=window, block_table=table,
-        )  # fmt: skip
-
-    return call, "flash_attn_varlen_func"
-
-
-def _vllm(batch: _Batch) -> Call:
-    torch = need_torch()
-    import importlib
-
-    function = importlib.import_module("vllm.vllm_flash_attn").flash_attn_varlen_func
-    new, total = [s.new for s in batch.spans], [s.new + s.cached for s in batch.spans]
-    cu_q, used = _cumulative(batch, new), batch.lengths.to(torch.int32)
-    table = batch.table.to(torch.int32)
-    window = [batch.heads.window - 1, 0] if batch.heads.window else [-1, -1]
-
-    def call(i: int) -> Any:
-        q, k_cache, v_cache = batch.inputs[i]
-        return function(
-            q=q, k=k_cache, v=v_cache, cu_seqlens_q=cu_q, max_seqlen_q=max(new), seqused_k=used,
-            max_seqlen_k=max(total), softmax_scale=batch.scale, causal=True, window_size=window,
-            block_table=table,
-        )  # fmt: skip
-
-    return call, "vllm_flash_attn.flash_attn_varlen_func"
-
-
-def _flashinfer(batch: _Batch) -> Call:
-    torch = need_torch()
-    flashinfer = library("flashinfer")
-    if any(span.new != 1 for span in batch.spans) or batch.heads.window:
-        raise NotImplementedError("flashinfer is measured for decode without a window only")
-    space = torch.empty(128 * 2**20, dtype=torch.uint8, device=batch.device.kind)
-    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(space, "NHD")  # type: ignore[union-attr]
-    needed = [ceil((span.new + span.cached) / batch.block) for span in batch.spans]
-    last = [(span.new + span.cached - 1) % batch.block + 1 for span in batch.spans]
-    indices = torch.cat([row[:count] for row, count in zip(batch.table, needed, strict=True)])
-    sample = batch.inputs[0]
-    wrapper.plan(
-        _cumulative(batch, needed), indices.to(torch.int32),
-        torch.tensor(last, dtype=torch.int32, device=batch.device.kind),
-        batch.heads.q_heads, batch.heads.kv_heads, batch.heads.head_dim, batch.block,
-        q_data_type=sample.q.dtype, kv_data_type=sample.k_cache.dtype,
-    )  # fmt: skip
-    return lambda i: wrapper.run(batch.inputs[i].q, batch.inputs[i][1:]), "BatchDecodeWithPagedKVCache"
+    batch = Batch(device, heads, *dtypes, spans, BLOCK_SIZE[backend])
+    make = {
+        "torch": torch_call, "flex_attention": flex_call, "flash_attn": libraries.flash_attn_call,
+        "vllm": libraries.vllm_call, "flashinfer": libraries.flashinfer_call,
+    }[backend]  # fmt: skip
+    call, name = make(batch)
+    # vLLM's kernels turn queries and probabilities into fp8, too, where the cache is.
+    rounding = TOLERANCE["fp8"] if backend == "vllm" and dtypes[1] == "fp8" else TOLERANCE[dtypes[0]]
+    return Kernel(call, batch.sets, lambda: batch.error(call(0)), rounding, name, version_of(backend))
