@@ -109,7 +109,28 @@ SGLANG = EngineOverhead(
         "client_us": _CLIENT,
     },
 )
-OVERHEADS = {overhead.name: overhead for overhead in (IDEAL, VLLM, SGLANG)}
+TRTLLM = EngineOverhead(
+    "trtllm",
+    step_us=126.0,
+    sequence_us=4.4,
+    request_us=0.0,
+    overlapped=True,
+    gap_us=0.0,
+    capture_sizes=(1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512, 1024, 2048, 4096, 8192),
+    launch_layer_us=32.0,
+    kernels="trtllm",
+    provenance={
+        "step_us": _CPU,
+        "sequence_us": _CPU,
+        "request_us": "0: requests are tokenised in another process",
+        "overlapped": "TensorRT-LLM 1.0, PyTorch backend: overlap scheduler on by default",
+        "gap_us": "0: assumed hidden by the overlap scheduler",
+        "capture_sizes": "cuda_graph_config of TensorRT-LLM's performance overview (v1.0)",
+        "launch_layer_us": _CPU,
+        "client_us": _CLIENT,
+    },
+)
+OVERHEADS = {overhead.name: overhead for overhead in (IDEAL, VLLM, SGLANG, TRTLLM)}
 
 
 def overhead_named(name: str) -> EngineOverhead:

@@ -183,7 +183,8 @@ class PoolSpec(_Part):
     all2all: All2All | None = Field(
         None,
         description="How tokens reach experts with dp and ep: deepep (default: low-latency kernels for small "
-        "steps), deepep_low_latency, deepep_normal, nccl, analytic (topology).",
+        "steps), deepep_low_latency, deepep_normal, nccl (all-to-all), allgather (with reduce-scatter), "
+        "analytic (topology).",
     )
     overlap: OverlapSpec | None = Field(
         None, description="What runs beside dispatch and combine; default: the shared expert."

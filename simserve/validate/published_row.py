@@ -11,16 +11,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from simserve.errors import ScenarioError, UserError
+from simserve.hardware import load_gpu
+from simserve.model import load_model
 from simserve.policy.presets import ENGINES
 from simserve.scenario import Scenario
 from simserve.validate.names import dtype, gpu_name, model_preset
 from simserve.validate.published_flags import TRTLLM_POLICY, options_of, version_of
 from simserve.validate.published_split import split_of, split_pools
+from simserve.validate.published_trtllm import bench
 
 Row = Mapping[str, str]
 
 REQUESTS_PER_CLIENT = 10
 """Requests of a closed loop per client where a row does not say (InferenceX does so)."""
+TRTLLM_CACHE_SHARE = 0.95
+"""Share of free memory for the KV cache in TensorRT-LLM's tables "in many cases" (its default is 0.90)."""
+TRTLLM_GATHERED_RANKS = 8
+"""Ranks up to which its experts get tokens by all-gather and reduce-scatter: the picks of a token (8 in
+DeepSeek-R1 and Qwen3; gpt-oss picks 4, on at most 4 ranks here). MNNVL or DeepEP need more ranks."""
 OFFLINE_REQUESTS = 1000
 """Requests that are all there at the start, where a row does not say (the fewest of its tables)."""
 _AT_ONCE: dict[str, Any] = {"kind": "constant", "rate_per_s": 1.0}
@@ -52,11 +60,15 @@ def setup_of(row: Row, overhead: str | None = None, profiles: Sequence[str] = ()
     assumed: list[str] = []
     cost = {"overhead": overhead} if overhead else {}
     try:
+        pool = _pool(row, assumed)
+        engine = {"preset": _engine(row, assumed), **options_of(row, assumed)}
+        if _is_trtllm(row) and split is None:
+            engine |= _as_benched(row, pool, assumed)
         plain = {
             "name": row["row_id"],
             "model": model_preset(row["model"]),
-            "engine": {"preset": _engine(row, assumed), **options_of(row, assumed), **cost},
-            **(split_pools(split, _pool(row, assumed), row) if split else {"pools": [_pool(row, assumed)]}),
+            "engine": {**engine, **cost},
+            **(split_pools(split, pool, row) if split else {"pools": [pool]}),
             "workload": _workload(row, assumed),
             "profiles": list(profiles),
         }
@@ -68,7 +80,7 @@ def setup_of(row: Row, overhead: str | None = None, profiles: Sequence[str] = ()
 def _engine(row: Row, assumed: list[str]) -> str:
     """Return the preset of the row's engine: its version, or the nearest that there is."""
     framework = row["framework"].lower()
-    if framework == "tensorrt-llm":
+    if _is_trtllm(row):
         return TRTLLM_POLICY
     version = version_of(row)
     presets = [name for name in ENGINES if name.startswith(f"{framework}-")]
@@ -98,21 +110,47 @@ def _pool(row: Row, assumed: list[str]) -> dict[str, Any]:
     kv = row.get("kv_precision") or ""
     if "," in kv:
         raise NotSimulatable(f"KV cache of mixed types ({kv})")
-    trtllm = row["framework"].lower() == "tensorrt-llm"
     if not kv:
-        kv = "fp8" if trtllm and row["weights_precision"] in ("FP8", "NVFP4") else ""
-        assumed.append("KV cache at 8 bit, as these checkpoints ask for" if kv else "KV cache at 16 bit")
-    share = re.search(r"free_gpu_mem_fraction (0\.\d+)", row.get("scheduler_settings", ""))
-    memory = {"gpu_memory_utilization": float(share[1])} if share else {}
+        kv = "fp8" if _is_trtllm(row) and _eight_bit_cache(row) else ""
+        assumed.append(
+            "KV cache at 8 bit, as the checkpoint or recipe asks for" if kv else "KV cache at 16 bit"
+        )
     if "gb200" in row["gpu"].lower():
         assumed.append("GB200 run as B200")
     return {
         "gpu": gpu_name(row["gpu"]),
         **degrees,
-        **memory,
         "weights_dtype": dtype(row["weights_precision"]),
         "kv_dtype": dtype(kv),
     }
+
+
+def _is_trtllm(row: Row) -> bool:
+    return row["framework"].lower() == "tensorrt-llm"
+
+
+def _eight_bit_cache(row: Row) -> bool:
+    """True for NVIDIA's FP8 and NVFP4 checkpoints, and for gpt-oss by its recipe except on Hopper."""
+    hopper = "h100" in row["gpu"].lower() or "h200" in row["gpu"].lower()
+    return row["weights_precision"] in ("FP8", "NVFP4") or (
+        row["weights_precision"] == "MXFP4" and not hopper
+    )
+
+
+def _as_benched(row: Row, pool: dict[str, Any], assumed: list[str]) -> dict[str, Any]:
+    """Return the engine settings that trtllm-bench chose, and set the pool's share of memory."""
+    stated = re.search(r"free_gpu_mem_fraction (0\.\d+)", row.get("scheduler_settings", ""))
+    share = float(stated[1]) if stated else TRTLLM_CACHE_SHARE
+    lengths = (float(row["isl"]), float(row["osl"]))
+    made = bench(load_model(model_preset(row["model"])), load_gpu(pool["gpu"]), pool, lengths, share)
+    pool["gpu_memory_utilization"] = made.memory_share
+    if pool["dp"] > 1 and pool["ep"] <= TRTLLM_GATHERED_RANKS:
+        pool["all2all"] = "allgather"
+        assumed.append("tokens gathered from all ranks, as TensorRT-LLM does up to as many ranks as picks")
+    assumed.append(
+        f"TensorRT-LLM run as {TRTLLM_POLICY} with the limits and graphs of its bench, no eviction"
+    )
+    return {**made.options, "overhead": made.overhead}
 
 
 def _workload(row: Row, assumed: list[str]) -> dict[str, Any]:

@@ -7,19 +7,22 @@ from extra_profiles import SHARED, needs_extra, read_extra
 
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency, shipped_profiles
+from simserve.latency.blocks.moe_group import EpGroup
+from simserve.latency.compile import setting_of
 from simserve.latency.kernels.exchange import ExpertExchange
 from simserve.latency.kernels.experts import Experts, RoutedExperts
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.roofline import peaks_of
 from simserve.model import Parallelism, load_model
+from simserve.model.spec import MoeFfn
 
 QWEN = Experts(2048, 768, 128, 8, 1, 1, "bf16")
 DEEPSEEK = Experts(7168, 2048, 256, 8, 1, 1, "fp8_block")
 
 
-def machine(gpu: str = "h100_sxm") -> Machine:
+def machine(gpu: str = "h100_sxm", engine: str = "vllm") -> Machine:
     card = load_gpu(gpu)
-    return Machine(gpu, peaks_of(card), shipped_profiles(), True, card.sm_arch)
+    return Machine(gpu, peaks_of(card), shipped_profiles(), True, card.sm_arch, engine=engine)
 
 
 def test_balanced_experts_are_what_the_table_says():
@@ -29,6 +32,19 @@ def test_balanced_experts_are_what_the_table_says():
     cost = RoutedExperts(machine(), QWEN, "balanced").cost(table.numbers("tokens"))
     assert cost.us == pytest.approx(table.numbers("latency_us"), rel=1e-9)
     assert (cost.tags == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("engine", "backend"), [("vllm", "vllm"), ("sglang", "sglang"), ("trtllm", "trtllm"), ("lab", "sglang")]
+)
+def test_an_engine_runs_its_own_experts(engine, backend):
+    """gpt-oss-120b on an H200: three engines, three kernels."""
+    shape = {"hidden": 2880, "inter": 2880, "experts": 128, "topk": 4, "tp": 1, "ep": 1, "alpha": 0.0}
+    table = shipped_profiles().table("h200_sxm", "moe")
+    table = table.select(dtype="w4a16_mxfp4", backend=backend, **shape)
+    experts = Experts(2880, 2880, 128, 4, 1, 1, "mxfp4")
+    cost = RoutedExperts(machine("h200_sxm", engine), experts, "balanced").cost(table.numbers("tokens"))
+    assert cost.us == pytest.approx(table.numbers("latency_us"), rel=1e-6)
 
 
 @needs_extra
@@ -123,3 +139,30 @@ def test_no_experts_are_read_faster_than_memory_allows(gpu):
     """
     needed_us = 251.6 * 3 * 7168 * 2048 / load_gpu(gpu).hbm_bytes_per_s * 1e6
     assert RoutedExperts(machine(gpu), DEEPSEEK, "uniform").cost(np.array([128.0])).us[0] > needed_us
+
+
+def test_gathered_tokens_cost_what_nccl_takes_for_those_of_all_ranks():
+    """64 tokens x 2,048 values x 2 bytes on each of 8 ranks: 2 MiB gathered, and reduced after."""
+    spec = load_model("qwen3-30b-a3b")
+    (ffn,) = (ffn for ffn in spec.layers[0].ffns if isinstance(ffn, MoeFfn))
+    parallel = Parallelism(dp=8, ep=8)
+    card = load_gpu("h100_sxm")
+    setting = setting_of(
+        spec,
+        card,
+        parallel,
+        "bf16",
+        "bf16",
+        None,
+        "uniform",
+        None,
+        "allow",
+        lockstep=True,
+        all2all="allgather",
+    )
+    group = EpGroup(setting, ffn, Experts(2048, 768, 128, 8, 1, 8, "bf16"))
+    tokens = np.array([64.0])
+    table = shipped_profiles().table("h100_sxm", "collective").select(impl="nccl", ranks=8, dtype="fp16")
+    for cost, kind in zip(group.wire(tokens, 8 * tokens), ("all_gather", "reduce_scatter"), strict=True):
+        rows = table.select(coll=kind, bytes=2 * 1024 * 1024)
+        assert cost.us == pytest.approx(rows.numbers("latency_us"), rel=1e-6)

@@ -8,6 +8,7 @@ from simserve.policy.vllm.params import VllmParams
 from simserve.scenario import build
 from simserve.validate.published_flags import options_of
 from simserve.validate.published_row import setup_of
+from simserve.validate.published_trtllm import limits
 
 ROW = {
     "row_id": "x-1",
@@ -64,11 +65,50 @@ def test_a_table_of_offline_throughput_queues_everything_at_the_start():
     )
     setup = setup_of(trtllm)
     pool = setup.scenario.pools[0]
-    assert (pool.kv_dtype, pool.gpu_memory_utilization) == ("fp8", 0.95)
+    # 8.0 GB of weights stay, 95 % of the other 77.9 GB become cache.
+    assert (pool.kv_dtype, pool.gpu_memory_utilization) == ("fp8", pytest.approx(0.955, abs=0.001))
     it = build(setup.scenario)
     params = it.pools[0].engine.params
     assert isinstance(params, VllmParams)
-    assert (params.max_num_seqs, params.max_num_batched_tokens) == (2048, 8192)
+    # 64 KiB x 1,152 tokens per request: 954 to 981 fit, and none is evicted (the bench says 1,024).
+    assert 954 <= params.max_num_seqs <= 981
+    assert params.max_num_batched_tokens == 9216  # 1,024 x (1 + 1024/128) by the bench, in steps of 1,024
+    assert it.pools[0].engine.overhead.capture_sizes[-2:] == (512, 1024)
     result = it.simulate()
     assert result.arrival_ns.tolist() == [0] * 300
     assert any("TensorRT-LLM run as" in note for note in setup.assumed)
+
+
+@pytest.mark.parametrize(
+    ("fitting", "prompt", "answer", "wanted"),
+    [
+        (40, 128, 2048, (64, 2048)),  # the least of both
+        (201, 2048, 128, (224, 3584)),  # multiples of 32 and of 256
+        (886, 128, 2048, (896, 2048)),
+        (886, 1000, 200, (896, 5632)),  # 5,316 tokens: multiples of 512
+        (1500, 5000, 500, (1536, 17408)),  # 16,500: multiples of 256, and tokens of 1,024
+        (9000, 20000, 2000, (4096, 32768)),  # the most of both
+    ],
+)
+def test_limits_of_trtllm_bench(fitting, prompt, answer, wanted):
+    assert limits(fitting, prompt, answer) == wanted
+
+
+@pytest.mark.parametrize(
+    ("gpu", "weights", "kv"),
+    [
+        ("H200 SXM 141GB", "MXFP4 weights", "bf16"),
+        ("B200 180GB", "MXFP4", "fp8"),
+        ("B200 180GB", "NVFP4", "fp8"),
+    ],
+)
+def test_the_cache_of_a_recipe_has_its_dtype(gpu, weights, kv):
+    it = row(
+        "TensorRT-LLM",
+        "1.0",
+        gpu=gpu,
+        weights_precision=weights,
+        concurrency="",
+        arrival="all requests queued at t=0",
+    )
+    assert setup_of(it).scenario.pools[0].kv_dtype == kv

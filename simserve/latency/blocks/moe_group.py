@@ -38,6 +38,14 @@ class EpGroup:
         if setting.all2all == "nccl":
             exchange = collective(machine, "all-to-all", "all_to_all", ranks, row * experts.topk)
             self._wire = (lambda received, sent: exchange.cost(received),) * 2
+        elif setting.all2all == "allgather":
+            # Every rank gets the tokens of all, and sums what its own experts made of them.
+            gather = collective(machine, "token all-gather", "all_gather", ranks, row * ranks)
+            scatter = collective(machine, "token reduce-scatter", "reduce_scatter", ranks, row * ranks)
+            self._wire = (
+                lambda received, sent: gather.cost(sent),
+                lambda received, sent: scatter.cost(sent),
+            )
         elif setting.all2all == "analytic":
             shape = (setting.hidden, experts.topk, ranks)
             self._wire = tuple(TopologyExchange(machine, phase, *shape).cost for phase in phases)

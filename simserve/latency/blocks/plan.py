@@ -41,7 +41,7 @@ class PrefillKernel(Protocol):
         ...
 
 
-All2All = Literal["deepep", "deepep_low_latency", "deepep_normal", "nccl", "analytic"]
+All2All = Literal["deepep", "deepep_low_latency", "deepep_normal", "nccl", "allgather", "analytic"]
 """How tokens get to the GPUs of their experts and back. deepep: low-latency kernels for small steps."""
 
 

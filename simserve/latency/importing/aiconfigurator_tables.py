@@ -66,6 +66,13 @@ def _attn_decode(rows: Columns) -> Iterator[Columns]:
     yield _heads(rows) | {"kv_len": rows["isl"] + rows["step"]}
 
 
+def _attn_decode_8_bit(rows: Columns) -> Iterator[Columns]:
+    """TensorRT-LLM's rows over an 8-bit cache, which it reads at full speed where others do not (Hopper)."""
+    ours = _heads(rows) | {"kv_len": rows["isl"] + rows["step"]}
+    keep = (ours["kv_dtype"] == "fp8") & (ours["head_dim"] == 128) & (ours["window"] == 0)
+    yield {name: column[keep] for name, column in ours.items()} | {"_keep": keep}
+
+
 def _mla(rows: Columns) -> Columns:
     dtypes = {"dtype": _dtype(rows["mla_dtype"]), "kv_dtype": _dtype(rows["kv_cache_dtype"])}
     return dtypes | _same(rows, q_heads="num_heads", batch="batch_size")
@@ -186,6 +193,8 @@ SOURCES = (
            (*HEADS, "prefix_len", "q_len"), _attn_prefill),
     Source("attn_decode", "attention/sglang", "generation_attention_perf",
            (*HEADS, "kv_len"), _attn_decode),
+    Source("attn_decode", "attention/trtllm", "generation_attention_perf",
+           (*HEADS, "kv_len"), _attn_decode_8_bit),
     Source("mla_prefill", "mla/trtllm", "context_mla_perf", (*MLA, "prefix_len", "q_len"), _mla_prefill),
     Source("mla_decode", "mla/trtllm", "generation_mla_perf", (*MLA, "kv_len"), _mla_decode),
     Source("mla_bmm", "mla_bmm/sglang", "mla_bmm_perf", ("stage", "dtype", "q_heads", "tokens"), _mla_bmm),

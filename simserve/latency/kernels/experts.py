@@ -30,6 +30,11 @@ EXPERT_LOADS: tuple[ExpertLoad, ...] = ("uniform", "balanced", "power_law_1.01",
 TABLE_DTYPES = {"int4": "int4_wo", "mxfp4": "w4a16_mxfp4", "fp16": "bf16"}
 """Names of weight formats in the tables, where they differ from ours."""
 
+TRTLLM_ON_BLACKWELL = {"mxfp4": "w4a8_mxfp4_mxfp8"}
+"""TensorRT-LLM's `get_mxfp4_quant_algo`: 8-bit activations from SM 100 on."""
+TRTLLM_LOW_LATENCY = "moe_torch_flow_min_latency"
+"""Kernels that TensorRT-LLM runs only where asked for; its default is CUTLASS (1.0)."""
+
 SHAPE = ("hidden", "inter", "experts", "topk", "tp", "ep")
 
 
@@ -119,7 +124,7 @@ def _grid(machine: Machine, wanted: Experts, load: ExpertLoad, deepep_phase: str
     alpha = 0.0 if evenly else float(load.rsplit("_", 1)[1])
     rows = _deepep_rows(machine, wanted, alpha, deepep_phase) if deepep_phase else None
     if rows is None:
-        rows = _gated_rows(machine, wanted.dtype, alpha)
+        rows = _gated_rows(machine, _table_dtype(machine, wanted.dtype), alpha)
     if rows is None:
         return None
     if "uniform" in rows.values("load"):
@@ -154,9 +159,16 @@ def _readable_share(machine: Machine, experts: Experts, tokens: Float64, latency
     return USUAL_SHARE / implied if implied > 1.0 else 1.0
 
 
-def _gated_rows(machine: Machine, dtype: str, alpha: float) -> ProfileTable | None:
-    """Return the rows of experts with three matrices: shapes that a non-gated kernel ran are left out."""
+def _table_dtype(machine: Machine, dtype: str) -> str:
+    """Return what the tables call the format of weights (and activations) in the machine's engine."""
     name = TABLE_DTYPES.get(dtype, dtype)
+    if machine.engine == "trtllm" and machine.sm_arch >= 100:
+        name = TRTLLM_ON_BLACKWELL.get(dtype, name)
+    return name if machine.rows("moe", dtype=name) is not None else TABLE_DTYPES.get(dtype, dtype)
+
+
+def _gated_rows(machine: Machine, name: str, alpha: float) -> ProfileTable | None:
+    """Return the rows of experts with three matrices: shapes that a non-gated kernel ran are left out."""
 
     def read() -> ProfileTable | None:
         rows = machine.rows("moe", dtype=name, alpha=alpha)
@@ -202,4 +214,6 @@ def _nearest_shape(shapes: Float64, wanted: Experts) -> Experts:
 def _preferred(rows: ProfileTable, engine: str) -> ProfileTable:
     """Keep one backend: the engine's own, else SGLang's (whose kernels vLLM shares), else what there is."""
     backends = rows.values("backend")
-    return rows.select(backend=next(it for it in (engine, "sglang", *backends) if it in backends))
+    rows = rows.select(backend=next(it for it in (engine, "sglang", *backends) if it in backends))
+    usual = rows.column("kernel") != TRTLLM_LOW_LATENCY
+    return rows.where(usual) if engine == "trtllm" and usual.any() else rows

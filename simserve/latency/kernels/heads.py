@@ -55,6 +55,7 @@ def measured_rows(machine: Machine, op: str, heads: Heads) -> StandIn | None:
     if table is None:
         return None
     trust = MEASURED
+    table = _of_engine(table, machine.engine, heads)
     rows = table.select(kv_dtype=heads.kv_dtype.replace("fp16", "bf16"))
     if not len(rows):
         machine.missing(op, f"attention with {heads.kv_dtype} KV cache", "kv_dtype", heads.kv_dtype)
@@ -69,6 +70,16 @@ def measured_rows(machine: Machine, op: str, heads: Heads) -> StandIn | None:
     kv_dtype = heads.kv_dtype if trust < ANALYTIC else "bf16"
     found = Heads(round(group * kv_heads), kv_heads, head_dim, window, heads.dtype, kv_dtype)
     return StandIn(rows, found, trust) if len(rows) else None
+
+
+def _of_engine(table: ProfileTable, engine: str, heads: Heads) -> ProfileTable:
+    """Keep one backend of several: the engine's own where it has our cache and head size, else SGLang's."""
+    backends = table.values("backend")
+    if len(backends) == 1 or "sglang" not in backends:
+        return table
+    alike = table.select(kv_dtype=heads.kv_dtype.replace("fp16", "bf16"), head_dim=heads.head_dim)
+    own = engine in alike.values("backend") and not heads.window
+    return table.select(backend=engine if own else "sglang")
 
 
 def _same_dtype(rows: ProfileTable, heads: Heads) -> ProfileTable:
