@@ -78,6 +78,20 @@ class TierResult:
 
 
 @dataclass(frozen=True)
+class DraftResult:
+    """Totals of speculative decoding on one replica."""
+
+    verifications: int
+    """Sequences that verified drafts, over all steps; those whose answer had ended are not counted."""
+    drafted_tokens: int
+    """Drafts that were verified."""
+    accepted_tokens: int
+    """Drafts that were accepted, those beyond the end of an answer too (as engines count them)."""
+    context_reads: int
+    """Sum of contexts read: the tokens of a verification share one reading, so less than `decode_pairs`."""
+
+
+@dataclass(frozen=True)
 class ReplicaResult:
     """Totals of one replica."""
 
@@ -101,10 +115,12 @@ class ReplicaResult:
     prefill_pairs: int
     """(query, key) pairs attended by prompt tokens in one layer with full attention."""
     decode_pairs: int
-    """The same for decode steps: the sum of contexts read."""
+    """The same for decode steps: the sum of contexts attended by the tokens that they show."""
     timeline: Timeline
     kv_tiers: tuple[TierResult, ...] = ()
     """KV tiers below HBM, fastest first."""
+    drafting: DraftResult | None = None
+    """What it drafted and verified; None: it does not speculate."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +143,8 @@ class GroupResult:
     """Expert weights that rebalances moved, all ranks together."""
     blocked_ns: int
     """Time in which steps waited for moved weights."""
+    ffn_gpus: int = 0
+    """GPUs that compute the FFN layers of all ranks; 0: the ranks do it themselves."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +161,6 @@ class PoolFacts:
     """Bytes/s of one GPU (vendor figure)."""
     flops_per_token: float
     """Model FLOPs of one token outside attention scores, one replica, head included."""
-    ffn_gpus: int = 0
-    """GPUs that compute the FFN layers of all ranks; 0: the ranks do it themselves."""
     flops_per_pair: float
     """Model FLOPs of one (query, key) pair, summed over layers."""
     weight_bytes: float
@@ -160,6 +176,13 @@ class PoolFacts:
     """Replicas whose tokens meet at the experts (attention ranks of a group)."""
     max_running: int | None = None
     """Requests that the scheduler of one replica runs at once, if it has such a limit."""
+    beside_gpus: int = 0
+    """GPUs that all replicas share beside their own: the FFN GPUs of attention-FFN disaggregation."""
+    beside_flops: float = 0.0
+    """FLOP/s of all of these together."""
+    beside_bytes_per_s: float = 0.0
+    beside_price_per_hour: float = 0.0
+    """Of all of them, if `price_per_gpu_hour` is given."""
 
 
 @dataclass(frozen=True)
@@ -176,13 +199,6 @@ class TokenGaps:
 
 @dataclass(frozen=True)
 class SplitColumns:
-    beside_gpus: int = 0
-    """GPUs that all replicas share beside their own: the FFN GPUs of attention-FFN disaggregation."""
-    beside_flops: float = 0.0
-    """FLOP/s of all of these together."""
-    beside_bytes_per_s: float = 0.0
-    beside_price_per_hour: float = 0.0
-    """Of all of them, if `price_per_gpu_hour` is given."""
     """When a request passed the stages of a prefill/decode split. Length n, -1 = absent (or not split)."""
 
     prefill_replica: Int64
@@ -277,6 +293,8 @@ class Result:
     """None without a prefill/decode split."""
     groups: tuple[GroupResult, ...] = ()
     """Groups of attention ranks that step together."""
+    verifications: Int64 | None = None
+    """Steps in which drafts of the request were verified, -1 if none were; None without speculation."""
 
     def __len__(self) -> int:
         return len(self.arrival_ns)

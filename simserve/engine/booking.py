@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simserve.core import Batch, Request
+from simserve.core.result import DraftResult
 from simserve.engine.answer import NOT_DECODING, Answer
 from simserve.engine.lane import Lane
 from simserve.engine.meter import Meter
@@ -148,6 +149,10 @@ class Books:
         self._barren_steps += steps
         if self._barren_steps > _MOST_BARREN_STEPS:
             self._replica.stuck(f"{self._barren_steps} decisions in a row brought no progress")
+
+    def drafting(self) -> DraftResult | None:
+        """Return what was drafted and verified; None: nothing is."""
+        return None
 
     # -- parts -----------------------------------------------------------------------------------------
 

@@ -150,8 +150,11 @@ def _cut(request: Request, spec: ReplicaSpec) -> str:
 
 
 def _replica_class(spec: ReplicaSpec) -> type[Replica]:
+    from simserve.engine.drafting import DraftRank, DraftReplica
     from simserve.engine.pipeline import PipelineReplica
 
+    if spec.acceptance is not None:
+        return DraftReplica if spec.group is None else DraftRank
     if spec.group is not None:
         return Rank
     return PipelineReplica if spec.latency.stages > 1 else Replica

@@ -38,6 +38,12 @@ class DecodePage:
         if len(self._runs) >= _MOST_RUNS:
             self._fold()
 
+    def count_each(self, entries: NDArray[np.int64], tokens: int, steady_tokens: int) -> None:
+        """Count single steps (int64[n], in any order) that each showed so many tokens after its usual gap."""
+        for changes, amount in zip(self._changes, (1, tokens, steady_tokens), strict=True):
+            np.add.at(changes, entries, amount)
+            np.subtract.at(changes, entries + 1, amount)
+
     def totals(self) -> NDArray[np.int64]:
         """Return int64[3, PAGE]: for each step how often it was run, its tokens and its steady tokens."""
         self._fold()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from simpy.events import Event
 
 from simserve.core import GroupResult
+from simserve.core.verify import VerifyBatch
 from simserve.engine.boundary import Boundary, Clock, Front, WakeUp, order_of
 from simserve.engine.gaps import GapRecorder
 from simserve.engine.group_meter import GroupMeter
@@ -222,7 +223,7 @@ class LockstepGroup:
             others = np.flatnonzero(self._decodes)
             others = others[[place not in self._chunked for place in others.tolist()]]
             sequences = self._decodes[others]
-            contexts = self._context[others] + self.step
+            contexts = self._contexts(others, 1)[:, 0]
             step_ns, note = self.latency.mixed_step_ns(works, sequences, contexts, maximum)
             durations_ns = np.array([step_ns], np.int64)
         else:
@@ -230,7 +231,7 @@ class LockstepGroup:
             if self.experts is not None and self.experts.next_step is not None:
                 steps = min(steps, self.experts.next_step - self.step)
             active = np.flatnonzero(self._decodes)
-            contexts = self._context[active][:, None] + np.arange(self.step, self.step + steps)
+            contexts = self._contexts(active, steps)
             sequences = self._decodes[active]
             durations_ns, note = self.latency.decode_run_ns(sequences, contexts, maximum)
         ends_ns = [0, *np.cumsum(durations_ns).tolist()]
@@ -240,6 +241,10 @@ class LockstepGroup:
         if until_ns < now_ns + ends_ns[-1]:  # no step begins at or after that time
             del ends_ns[bisect_left(ends_ns, until_ns - now_ns, 1) + 1 :]
         return _Steps(now_ns, self.step, ends_ns, durations_ns, note)
+
+    def _contexts(self, places: Int64, steps: int) -> Int64:
+        """Return the mean contexts of ranks (int64[r]) in each of the next steps, int64[r, steps]."""
+        return self._context[places][:, None] + np.arange(self.step, self.step + steps)
 
     def _work(self, place: int) -> RankWork:
         batch = self.ranks[place].batch
@@ -289,6 +294,18 @@ class LockstepGroup:
         return self.meter.result(self.step, len(self.ranks))
 
 
+class DraftGroup(LockstepGroup):
+    """A group whose ranks verify drafts: contexts grow by what is accepted."""
+
+    def _contexts(self, places: Int64, steps: int) -> Int64:
+        rows = []
+        for rank in (self.ranks[place] for place in places.tolist()):
+            batch, over = rank.batch, self.step - rank.start_step
+            assert isinstance(batch, VerifyBatch)
+            rows.append(batch.context_sums[over : over + steps] // batch.decodes)
+        return np.array(rows, np.int64).reshape(len(rows), steps)
+
+
 def build_groups(
     env: Clock, front: Front, replicas: Sequence[Replica], gaps: GapRecorder
 ) -> list[LockstepGroup]:
@@ -297,4 +314,9 @@ def build_groups(
     for replica in replicas:
         if isinstance(replica, Rank) and replica.spec.group is not None:
             members.setdefault(replica.spec.group, []).append(replica)
-    return [LockstepGroup(env, front, spec, ranks[0].rank, ranks, gaps) for spec, ranks in members.items()]
+    return [
+        (LockstepGroup if ranks[0].spec.acceptance is None else DraftGroup)(
+            env, front, spec, ranks[0].rank, ranks, gaps
+        )
+        for spec, ranks in members.items()
+    ]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simserve.core import Batch
+from simserve.core.verify import VerifyBatch
 from simserve.engine.timeline import TimelineRecorder
 from simserve.policy.base import Policy
 
@@ -15,6 +19,7 @@ class Meter:
         "_arrived_ns",
         "busy_ns",
         "decode_pairs",
+        "decode_reads",
         "preemptions",
         "prefill_pairs",
         "prefill_tokens",
@@ -31,6 +36,8 @@ class Meter:
         self.preemptions = 0
         self.prefill_pairs = 0
         self.decode_pairs = 0
+        self.decode_reads = 0
+        """Contexts read by steps that verify drafts: all tokens of a sequence share one reading."""
         self.timeline = TimelineRecorder()
         self._arrived = 0
         self._arrived_ns = 0
@@ -55,6 +62,29 @@ class Meter:
         prompt_tokens = batch.prompt_tokens if batch.chunks else 0
         self.timeline.add(
             start_ns, end_ns, policy.running, waiting, policy.kv_used_blocks, prompt_tokens, tokens, steps
+        )
+
+    def verified(
+        self, start_ns: int, end_ns: int, policy: Policy, batch: VerifyBatch, tokens: NDArray[np.int64]
+    ) -> None:
+        """Count steps that verified drafts and showed so many tokens each (int64[steps])."""
+        steps = len(tokens)
+        contexts = batch.context_sums[:steps]
+        self.busy_ns += end_ns - start_ns
+        self.decode_reads += int(contexts.sum())
+        self.decode_pairs += int((contexts * tokens // max(1, batch.decodes)).sum())
+        waiting = policy.waiting
+        if self._arrived:
+            waiting -= self._absent(start_ns, end_ns)
+        self.timeline.add(
+            start_ns,
+            end_ns,
+            policy.running,
+            waiting,
+            policy.kv_used_blocks,
+            batch.prompt_tokens,
+            int(tokens.sum()),
+            steps,
         )
 
     def idle(self, start_ns: int, end_ns: int, policy: Policy) -> None:

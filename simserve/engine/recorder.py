@@ -32,6 +32,8 @@ class Recorder:
         self.status = _column(requests, Status.UNFINISHED)
         self.reason = _column(requests)
         self.reasons: dict[str, int] = {}
+        self.verifications: dict[int, int] = {}
+        """Steps in which a request's drafts were verified, by row; only where a replica speculates."""
         self.gaps = GapRecorder()
         self.arrived = 0
         self.ended = 0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from simserve.core import PoolFacts, ReplicaResult, Result, Status, Trace
+from simserve.core.result import ABSENT
 from simserve.engine.boundary import Clock
 from simserve.engine.cluster import Cluster, Progress
 from simserve.engine.recorder import Recorder
@@ -70,6 +71,11 @@ def simulate(
         table.collect(recorder.gaps, provenance_ns)
     gaps, steady_gaps = recorder.gaps.results()
     columns = recorder.columns([spec.client_ns for spec in replicas])
+    verifications = None
+    if any(spec.acceptance is not None for spec in replicas):
+        rows, counts = recorder.verifications.keys(), recorder.verifications.values()
+        verifications = np.full(len(trace), ABSENT, np.int64)
+        verifications[list(rows)] = list(counts)
     split_result = cluster.result(columns) if isinstance(cluster, SplitCluster) else None
     return Result(
         **columns,  # pyright: ignore[reportArgumentType]
@@ -84,6 +90,7 @@ def simulate(
         end_ns=recorder.end_ns,
         split=split_result,
         groups=groups,
+        verifications=verifications,
     )
 
 
@@ -108,4 +115,5 @@ def _replica_result(replica: Replica) -> ReplicaResult:
         decode_pairs=meter.decode_pairs,
         timeline=timeline,
         kv_tiers=getattr(replica.policy, "kv_tiers", ()),
+        drafting=replica.books.drafting(),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from simserve.core.acceptance import Acceptance
 from simserve.experts.state import ExpertPlan
 from simserve.latency.base import StepLatency
 from simserve.latency.lockstep import LockstepLatency
@@ -21,9 +22,9 @@ class GroupSpec:
     """May be shared with equal groups."""
     experts: ExpertPlan | None = None
     """How picks spread over experts, and where these lie; None: every rank gets the same."""
-
     ffn_gpus: int = 0
     """GPUs beside the ranks that compute their FFN layers."""
+
 
 @dataclass(frozen=True)
 class ReplicaSpec:
@@ -47,5 +48,7 @@ class ReplicaSpec:
     """Which half of a request it computes; mixed: all of it."""
     client_ns: int = 0
     """Time of a request outside the engine (API server, network, both ways): delays what the client sees."""
+    acceptance: Acceptance | None = None
+    """Set: the replica speculates, and this draws how many drafts each verification accepts."""
     group: GroupSpec | None = None
     """Set: it is one attention rank of this group, and `latency` is the group's."""

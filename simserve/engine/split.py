@@ -20,6 +20,7 @@ from simserve.engine.boundary import Clock
 from simserve.engine.cluster import Cluster, Progress
 from simserve.engine.decode_table import DecodeTable
 from simserve.engine.desk import Desk
+from simserve.engine.drafting import SplitDraftRank, SplitDraftReplica
 from simserve.engine.handover import Handover, Route
 from simserve.engine.links import LinkEnd, Links
 from simserve.engine.passage import Passage, PrefillSide
@@ -77,6 +78,8 @@ class SplitCluster(Cluster):
         make = SplitPipelineReplica if spec.latency.stages > 1 else SplitReplica
         if spec.group is not None:
             make = SplitRank
+        if spec.acceptance is not None:
+            make = SplitDraftReplica if spec.group is None else SplitDraftRank
         side = self._prefill_side if spec.role == "prefill" else self
         replica = make(self.env, side, spec, rank, table)  # pyright: ignore[reportArgumentType]
         replica.split = self

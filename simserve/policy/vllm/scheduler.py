@@ -129,7 +129,7 @@ class VllmPolicy(Admission):
             full = len(self.run_list) >= self._max_seqs
             return Batch(decodes, group.context + decodes, [], [], [], [], repeats, full)
         if unequal:
-            budget, chunks, preempted, stalled = RunningWalk(self, lane).run()
+            budget, chunks, preempted, stalled = self.walk_of(self, lane).run()
         else:
             group.take_next(pool, needed)
             chunks, preempted, stalled = [], [], []
@@ -218,6 +218,9 @@ class VllmPolicy(Admission):
     def _empty_group(self) -> DecodeGroup:
         pool = self.pool
         return WindowDecodeGroup(pool) if isinstance(pool, HybridCache) else DecodeGroup(pool.block_size)
+
+    walk_of = RunningWalk
+    """Gives running requests their tokens one by one, where order matters."""
 
     def _land(self, request: Request) -> None:
         self.flying[request.id] -= 1

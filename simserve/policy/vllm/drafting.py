@@ -1,0 +1,244 @@
+"""vLLM's scheduler with speculative decoding: every running decode asks for its last token and its drafts.
+
+Follows vLLM V1 (`Scheduler.schedule`, `update_from_output` and `AsyncScheduler`, read in 0.33.0): drafts
+count against the token budget and are cut where it ends; blocks cover `lookahead` tokens more than are
+scheduled (EAGLE, multi-token prediction, draft models; not for n-grams); nothing is scheduled at or beyond
+max_model_len - 1; what a step rejects is taken off when its result is in, which with asynchronous scheduling
+is after the next step was planned; a preempted request loses its drafts. A last prompt chunk gives a token
+and the drafts for the next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from simserve.core import Batch, Chunk, Request, Wait
+from simserve.core.verify import Drafting, VerifyBatch
+from simserve.errors import ScenarioError
+from simserve.kv import Content
+from simserve.kv.draft_slots import DraftBlockPool, DraftPrefixCache
+from simserve.policy.drafted_decodes import DraftedDecodes, DraftPool, Pause
+from simserve.policy.vllm.params import VllmParams
+from simserve.policy.vllm.scheduler import VllmPolicy
+from simserve.policy.vllm.walk import RunningWalk
+
+
+class DraftingWalk(RunningWalk):
+    """The running list, one after the other; who gets fewer tokens than all others leaves its group."""
+
+    policy: VllmDraftingPolicy
+
+    def __init__(self, policy: VllmDraftingPolicy, lane: int) -> None:
+        """Put the blocks of decoding requests in the pool's books, where each is looked at by itself."""
+        self.given = {}
+        super().__init__(policy, lane)
+        self._left = policy.whole_budget
+        self._group = policy.group
+        self._needed = self._group.blocks_next()
+        for request in self.order:
+            if request.decoding:
+                policy.pool.blocks[request.id] = self._group.blocks_of(request)
+
+    def run(self) -> tuple[int, list[Chunk], list[Request], list[Request]]:
+        """Return what `RunningWalk` does; those with fewer drafts than others are among the stalled."""
+        budget, chunks, preempted, stalled = super().run()
+        policy, group = self.policy, self._group
+        for request in self.order:
+            if not request.decoding:
+                continue
+            given = self.given[request.id]
+            if given < group.width:
+                group.leave(request)
+                policy.trimmed[request.id] = given
+                stalled.append(request)
+            else:
+                del policy.pool.blocks[request.id]
+        group.booked(self._needed)
+        return budget + policy.rows, chunks, preempted, stalled
+
+    def _wanted(self, request: Request) -> int:
+        if not request.decoding:
+            return super()._wanted(request)
+        room = self.policy.max_model_len - 1 - self._group.optimistic(request)
+        return max(0, min(self._group.width, self.budget, room))
+
+    # The rows that drafting adds to each request are part of `budget` while the list is walked.
+
+    @property
+    def budget(self) -> int:
+        """Tokens left for the next request."""
+        return self._left - self.policy.rows * (len(self.given) + 1)
+
+    @budget.setter
+    def budget(self, tokens: int) -> None:
+        self._left = tokens + self.policy.rows * (len(self.given) + 1)
+
+    def _computed(self, request: Request) -> int:
+        return self._group.optimistic(request) if request.decoding else request.computed
+
+    def _make_room(self, request: Request, tokens: int) -> bool:
+        pool = self.policy.pool
+        needed = pool.needed(request, self._computed(request), tokens)
+        made = super()._make_room(request, tokens)
+        if made and request.decoding:
+            pool.blocks[request.id] += needed
+        return made
+
+
+class VllmDraftingPolicy(VllmPolicy):
+    """The scheduler of a replica that speculates."""
+
+    pool: DraftPool
+    group: DraftedDecodes
+    walk_of = DraftingWalk
+
+    def __init__(
+        self,
+        params: VllmParams,
+        *,
+        drafting: Drafting,
+        kv_blocks: int,
+        block_size: int,
+        max_model_len: int,
+        content: Content | None = None,
+        lanes: int = 1,
+        **options: Any,
+    ) -> None:
+        """As `VllmPolicy`, without pipeline stages, sliding-window groups and KV tiers."""
+        if lanes > 1 or any(options.values()):
+            raise ScenarioError("speculation needs pp = 1, one KV group and no KV tiers")
+        super().__init__(
+            params, kv_blocks=kv_blocks, block_size=block_size, max_model_len=max_model_len, content=content
+        )
+        self.drafting = drafting
+        newest = params.version == "0.33"
+        if content is None or not params.enable_prefix_caching:
+            self.pool = DraftBlockPool(kv_blocks, block_size, drafting, max_model_len)
+        else:
+            self.pool = DraftPrefixCache(kv_blocks, block_size, content, newest, drafting, max_model_len)
+        self.rows = drafting.rows if newest else 0
+        """Tokens of the budget that each scheduled request takes beyond its own."""
+        if not newest and params.max_num_scheduled_tokens is None:
+            self.whole_budget -= drafting.rows * params.max_num_seqs
+        self.group = DraftedDecodes(self.pool, drafting, self.plans_ahead)
+        self.groups = [self.group]
+        self.trimmed: dict[int, int] = {}
+        """Requests of the step being planned that get fewer tokens than the others, and how many."""
+        self._final: dict[int, int] = {}
+        """Asynchronous scheduling: tokens with KV of requests that ended, until they are released."""
+
+    @property
+    def budget(self) -> int:
+        """What the step's budget leaves if every decoding request has its drafts, before its own token."""
+        return self.whole_budget - self.group.asked() + (1 - self.rows) * self.group.size
+
+    @budget.setter
+    def budget(self, tokens: int) -> None:
+        self.whole_budget = tokens
+
+    def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
+        """Decide one step (see `VllmPolicy`)."""
+        self.trimmed = {}
+        batch = super().next_batch(now_ns, lane)
+        if isinstance(batch, Wait):
+            return batch
+        group, trimmed = self.group, self.trimmed
+        sums = group.contexts(batch.repeats)
+        for request in batch.stalled:
+            if request.id in trimmed:
+                sums = sums + request.computed + trimmed[request.id]
+        return VerifyBatch(batch, group.size + len(trimmed), sums, trimmed)
+
+    def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
+        """Let decodes gain what was accepted, completed prompts join them, finished requests leave."""
+        assert isinstance(batch, VerifyBatch)
+        for request in batch.stalled:
+            given = batch.trimmed.get(request.id)
+            if given is not None:
+                self._verify(request, given)
+        finished = list(finished)
+        for request in finished:
+            self._final[request.id] = -batch.cut.get(request.id, 0)
+        super().update(batch, steps, finished, lane)
+
+    def drop(self, request: Request) -> bool:
+        """Forget a request whose client gave up; False if it is not in the queue."""
+        dropped = super().drop(request)
+        if dropped:
+            self.group.pauses.pop(request.id, None)
+        return dropped
+
+    def preempt(self, request: Request, scheduled: int = 0) -> None:
+        """Free a running request's blocks and return it to the queue; its drafts are lost."""
+        super().preempt(request, scheduled)
+        pause = self.group.pauses.get(request.id)
+        if pause is not None:
+            self.group.pauses[request.id] = Pause(pause.verified)
+
+    def detach(self, request: Request, scheduled: int = 0) -> None:
+        """Take a request off its group or the partial prompts, and give back its blocks."""
+        if request.decoding:
+            certain = self.group.certain(request)
+            self.group.leave(request)
+            request.known = request.computed + 1
+        else:
+            self.partial.pop(request.id, None)
+            certain = request.computed + scheduled
+        self.pool.release(request, self._final.get(request.id, certain))
+
+    def _admit(self, budget: int, chunks: list[Chunk], now_ns: int) -> list[Request]:
+        """Admit from the head of the queue; one by one if each takes more of the budget than its tokens."""
+        if not self.rows:
+            return super()._admit(budget, chunks, now_ns)
+        admitted: list[Request] = []
+        slots = self._max_seqs
+        while budget > self.rows and len(self.run_list) < slots:
+            self._max_seqs = len(self.run_list) + 1
+            one = super()._admit(budget - self.rows, chunks, now_ns)
+            if not one:
+                break
+            admitted += one
+            budget -= chunks[-1].tokens + self.rows
+        self._max_seqs = slots
+        return admitted
+
+    # -- parts -----------------------------------------------------------------------------------------
+
+    def _verify(self, request: Request, given: int) -> None:
+        """Book the step of a request that was given fewer tokens than others."""
+        group, pause = self.group, self.group.pauses[request.id]
+        drawn = self.drafting.acceptance.tokens(np.array([request.id]), np.array([pause.verified]))
+        gain = min(int(drawn[0]), given)
+        before, ahead = request.computed, given - gain if self.plans_ahead else 0
+        request.computed += gain
+        group.pauses[request.id] = Pause(pause.verified + 1, ahead, before)
+
+    def _release(self, request: Request) -> None:
+        """Free what a finished request holds.
+
+        Its full blocks stay cached: those known when its last step was planned, or with asynchronous
+        scheduling all, for there they enter the cache when the result is in.
+        """
+        if not self.plans_ahead:
+            self._final.pop(request.id, None)
+        super()._release(request)
+        self._final.pop(request.id, None)
+        self.group.pauses.pop(request.id, None)
+
+    def _skip_if_foreseen(self, request: Request) -> None:
+        """Schedule no further token for a request that is sure to have reached its limit.
+
+        It is sure if the step in flight reaches it although every draft is rejected.
+        """
+        if not request.decoding:
+            return
+        group = self.group
+        computed, certain = group.computed(request), group.certain(request)
+        self._final[request.id] += computed
+        sure = certain + 1 >= request.prompt_tokens + request.max_tokens
+        if sure or group.optimistic(request) >= self.max_model_len - 1:
+            group.leave(request)
+            request.known = computed + 1
