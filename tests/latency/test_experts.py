@@ -166,3 +166,23 @@ def test_gathered_tokens_cost_what_nccl_takes_for_those_of_all_ranks():
     for cost, kind in zip(group.wire(tokens, 8 * tokens), ("all_gather", "reduce_scatter"), strict=True):
         rows = table.select(coll=kind, bytes=2 * 1024 * 1024)
         assert cost.us == pytest.approx(rows.numbers("latency_us"), rel=1e-6)
+
+
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+def test_copies_of_experts_run_the_kernels_that_were_measured_behind_deepep(phase: str) -> None:
+    """288 slots on 72 GPUs are four each with as many picks per GPU as 256 on 64 at 64/72 of the tokens."""
+    copied = RoutedExperts(machine(), Experts(7168, 2048, 288, 8, 1, 72, "fp8_block"), "uniform", phase)
+    plain = RoutedExperts(machine(), Experts(7168, 2048, 256, 8, 1, 64, "fp8_block"), "uniform", phase)
+    for tokens in (4096.0, 16384.0):
+        (us,) = copied.cost(np.array([tokens * 72 / 64])).us
+        assert us == pytest.approx(plain.cost(np.array([tokens])).us[0], rel=0.02)
+
+
+def test_a_copy_more_per_gpu_costs_its_weights() -> None:
+    """Nine slots instead of eight, at the same tokens: between nothing and an eighth more."""
+    eight, nine = (
+        RoutedExperts(machine(), Experts(7168, 2048, slots, 8, 1, 32, "fp8_block"), "uniform", "decode")
+        for slots in (256, 288)
+    )
+    tokens = np.array([4096.0])
+    assert 1.0 < nine.cost(tokens).us[0] / eight.cost(tokens).us[0] < 1.13

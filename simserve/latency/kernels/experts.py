@@ -35,6 +35,9 @@ TRTLLM_ON_BLACKWELL = {"mxfp4": "w4a8_mxfp4_mxfp8"}
 TRTLLM_LOW_LATENCY = "moe_torch_flow_min_latency"
 """Kernels that TensorRT-LLM runs only where asked for; its default is CUTLASS (1.0)."""
 
+DEEPEP_REACH = 0.5
+"""Base-2 logarithm of the experts per GPU, over those measured, up to which DeepEP's rows are taken."""
+
 SHAPE = ("hidden", "inter", "experts", "topk", "tp", "ep")
 
 
@@ -72,8 +75,8 @@ class RoutedExperts:
     """Time of the routed experts of one layer by the tokens of the whole group."""
 
     def __init__(self, machine: Machine, experts: Experts, load: ExpertLoad, deepep_phase: str = "") -> None:
-        """`deepep_phase` ("prefill" or "decode") prefers the rows measured behind DeepEP, where the shape
-        fits."""
+        """`deepep_phase` ("prefill" or "decode") prefers the rows measured behind DeepEP, where there are any
+        of this size."""
         if load not in EXPERT_LOADS:
             raise ScenarioError(f"expert_load: unknown {load!r}; known: {', '.join(EXPERT_LOADS)}")
         self.machine = machine
@@ -103,7 +106,8 @@ class RoutedExperts:
             us = np.maximum(grid.launch_us, us + (wanted_us - had_us) / USUAL_SHARE)
             return Cost(us, np.maximum(tags, INTERPOLATED).astype(np.uint8))
         ratio = (grid.launch_us + wanted_us) / (grid.launch_us + had_us)
-        return Cost(us * ratio, np.maximum(tags, EXTRAPOLATED).astype(np.uint8))
+        trust = INTERPOLATED if np.allclose(ratio, 1.0) else EXTRAPOLATED
+        return Cost(us * ratio, np.maximum(tags, trust).astype(np.uint8))
 
     def _roofline_us(self, experts: Experts, tokens: Float64, evenly: bool, share: float = 1.0) -> Float64:
         return self.machine.peaks.us(*experts.work(tokens, evenly, share), experts.dtype)
@@ -184,9 +188,19 @@ def _gated_rows(machine: Machine, name: str, alpha: float) -> ProfileTable | Non
 
 
 def _deepep_rows(machine: Machine, wanted: Experts, alpha: float, phase: str) -> ProfileTable | None:
-    """Return the DeepEP rows if this very shape and EP degree was measured."""
-    equal = {name: getattr(wanted, name) for name in SHAPE}
-    return machine.rows("moe_deepep", phase=phase, dtype=wanted.dtype, alpha=alpha, **equal)
+    """Return the DeepEP rows of experts of this size, if about as many per GPU were measured.
+
+    Copies of popular experts change how many there are, and with them the EP degree that holds as many per
+    GPU: 288 slots on 72 GPUs are four each, as 256 on 64. Other kernels' rows of the same number of experts
+    take up to three times as long.
+    """
+    equal = {name: getattr(wanted, name) for name in ("hidden", "inter", "topk", "tp")}
+    rows = machine.rows("moe_deepep", phase=phase, dtype=wanted.dtype, alpha=alpha, **equal)
+    if rows is None:
+        return None
+    per_gpu = rows.column("experts").astype(np.float64) / rows.column("ep").astype(np.float64)
+    apart = np.abs(np.log2(per_gpu * wanted.ep / wanted.experts))
+    return rows if apart.min() <= DEEPEP_REACH else None
 
 
 def _shapes(rows: ProfileTable) -> Float64:
