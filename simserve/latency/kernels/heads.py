@@ -74,7 +74,7 @@ def measured_rows(machine: Machine, op: str, heads: Heads) -> StandIn | None:
 
 def _of_engine(table: ProfileTable, engine: str, heads: Heads) -> ProfileTable:
     """Keep one backend of several: the engine's own where it has our cache and head size, else SGLang's."""
-    backends = table.values("backend")
+    backends = table.values("backend") if "backend" in table.names else [""]
     if len(backends) == 1 or "sglang" not in backends:
         return table
     alike = table.select(kv_dtype=heads.kv_dtype.replace("fp16", "bf16"), head_dim=heads.head_dim)
