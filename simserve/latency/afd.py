@@ -41,6 +41,8 @@ class AfdLatency(LockstepLatency):
         """Return the microbatches that the fullest rank makes: no more than it has tokens."""
         return -(-most // -(-most // self._microbatches))
 
-    def _compose(self, parts: Parts, pieces: int, attention_ns: Int64, run_tokens: int) -> Int64:
+    def _compose(
+        self, parts: Parts, pieces: int, attention_ns: Int64, run_tokens: int, prompts: bool
+    ) -> Int64:
         each_layer = parts.local / parts.layers
         return np.rint(pingpong_ns(each_layer, parts.by_layer, pieces)).astype(np.int64)

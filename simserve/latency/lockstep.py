@@ -26,6 +26,7 @@ from simserve.latency.moe_layers import MoeLayers
 from simserve.latency.overhead import EngineOverhead
 from simserve.latency.overlap import OverlapSpec, Parts, beside, serial, two_batches
 from simserve.latency.table_latency import TableLatency
+from simserve.latency.two_batch import Order
 
 Int64 = NDArray[np.int64]
 
@@ -36,6 +37,10 @@ class RankWork(NamedTuple):
     decodes: int
     decode_context: int
     chunks: Sequence[Chunk]
+
+
+AFTER_ATTENTION = ("attention out", "router gate", "router top-k")
+"""Kernels between the attention core and dispatch."""
 
 
 class LockstepLatency:
@@ -70,6 +75,10 @@ class LockstepLatency:
         self._beside = CountedTimes(besides, 1024) if besides and overlap.scmoe == "auto" else None
         attentions = sum(layers.times for layers in rank.plan.attention)
         self._beside_share = sum(group.beside_attentions for group in groups) / max(1, attentions)
+        after = [op for op in rank.plan.per_token if op.name in AFTER_ATTENTION]
+        self._after = CountedTimes(after, 1024)
+        engine: Order = "sglang" if overhead.kernels == "sglang" else "vllm"
+        self._order: Order = engine if overlap.order == "engine" else overlap.order
         self._pages = AttentionPages(lambda sequences, page: self.attention_page_ns(sequences, page))
         self._books = LockstepBooks(rank, self._pages)
         self._graphs = overhead.capture_sizes[-1] if overhead.capture_sizes else 0
@@ -106,7 +115,7 @@ class LockstepLatency:
             run_tokens = most_shown
             slowest = (local + self._by_tokens(queries * shown)[:, None]).max(axis=0)
         parts = self._parts(slowest, most_shown, -(-total // pieces), maximum)
-        kernels_ns = self._compose(parts, pieces, attention.max(axis=0), run_tokens)
+        kernels_ns = self._compose(parts, pieces, attention.max(axis=0), run_tokens, False)
         kernels_ns = kernels_ns + self._draft_ns(sequences, contexts, maximum)
         cpu_ns = self._step_cpu_ns + self._sequence_cpu_ns * most
         late = local.argmax(axis=0)
@@ -154,7 +163,7 @@ class LockstepLatency:
             cpu_ns = max(cpu_ns, self._sequence_cpu_ns * int(sequences.max()))
         one = np.array([slowest], np.int64)
         parts = self._parts(one, most_shown, -(-total // pieces), maximum)
-        kernels_ns = self._compose(parts, pieces, np.array([attention], np.int64), run_tokens)
+        kernels_ns = self._compose(parts, pieces, np.array([attention], np.int64), run_tokens, True)
         step_ns = self._with_overhead(kernels_ns, self._step_cpu_ns + cpu_ns, True)
         return int(step_ns[0]), self._note(parts, pieces, total, most_shown, np.array([MIXED]))
 
@@ -197,10 +206,13 @@ class LockstepLatency:
         halved = self.overlap.two_batch and working == self.ranks and fewest >= max(2, least)
         return 2 if halved else 1
 
-    def _compose(self, parts: Parts, pieces: int, attention_ns: Int64, run_tokens: int) -> Int64:
+    def _compose(
+        self, parts: Parts, pieces: int, attention_ns: Int64, run_tokens: int, prompts: bool
+    ) -> Int64:
         """Return the time of a step of `pieces` such parts, int64[k]."""
         if pieces > 1:
-            return two_batches(parts)
+            core_ns = np.minimum(attention_ns + self._after.at(run_tokens), parts.local)
+            return two_batches(parts, core_ns, self._order, prompts)
         if self._beside is not None:
             own = np.rint(attention_ns * self._beside_share).astype(np.int64)
             return beside(parts, own + self._beside.at(run_tokens))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from simserve.latency.pingpong import LayerTimes
+from simserve.latency.two_batch import Half, Order, order_of
 
 Ns = NDArray[np.int64]
 
@@ -47,6 +48,11 @@ class OverlapSpec(BaseModel):
     two_batch: bool = Field(
         False, description="Split each step in two: one half computes while the other is on the wire."
     )
+    order: Literal["engine", "vllm", "sglang", "ideal"] = Field(
+        "engine",
+        description="two_batch: which half waits for what, as the engine orders its kernels; ideal: "
+        "nobody waits.",
+    )
     min_decode_tokens: int = Field(
         32, ge=1, description="Tokens of the emptiest rank from which a decode step is split (vLLM: 32)."
     )
@@ -72,18 +78,27 @@ def beside(parts: Parts, beside_ns: Ns) -> Ns:
     return parts.local + parts.shared + np.maximum(0, branch - beside_ns)
 
 
-def two_batches(half: Parts) -> Ns:
-    """Return the time of two halves that take turns: T = max(2 C, 2 M) + fill.
+def two_batches(half: Parts, core: Ns, order: Order, prompts: bool) -> Ns:
+    """Return the time of two halves that take turns on the wire, in an engine's `order` (see `two_batch`).
 
-    C computes, M is on the wire; while one half's exchange occupies multiprocessors, the other computes with
-    the rest. Fill: in the first layer one half has nothing beside it, in the last neither.
+    `core` (int64[k]) is the part of the local work from the attention core to dispatch. While one half's
+    exchange occupies multiprocessors, the other computes with the rest.
     """
     wire = half.dispatch + half.combine
     compute = half.local + (half.shared + half.experts)
+    slower = np.ones(len(half.local))
     if half.sms:
-        slower = np.minimum(compute * half.sms / (1 - half.sms), wire * half.sms)
-        compute = compute + np.rint(slower).astype(np.int64)
-    return np.maximum(2 * compute, 2 * wire) + np.minimum(compute, wire) // max(1, half.layers)
+        slower += np.minimum(compute * half.sms / (1 - half.sms), wire * half.sms) / np.maximum(compute, 1)
+    times = Half(
+        (half.local - core) * slower,
+        core * slower,
+        half.shared * slower,
+        half.experts * slower,
+        np.float64(half.dispatch),
+        np.float64(half.combine),
+        half.layers,
+    )
+    return np.rint(order_of(order, prompts)(times)).astype(np.int64)
 
 
 NO_OVERRIDES = OverlapSpec.model_validate({})

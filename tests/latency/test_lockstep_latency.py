@@ -126,9 +126,13 @@ def test_overlaps_by_hand() -> None:
     assert serial(parts).tolist() == [220]  # the shared expert fits beside dispatch
     assert serial(parts._replace(shared=60)).tolist() == [250]
     assert beside(parts, np.array([70])).tolist() == [170]  # 120 of MoE branch beside 70, shared expert 20
-    assert two_batches(parts).tolist() == [2 * 170 + 7]  # computes 170, wire 70 hidden but for a tenth
-    busy = parts._replace(sms=0.2)
-    assert two_batches(busy).tolist() == [2 * 184 + 7]  # 70 on the wire take a fifth of the units
+    core = np.array([60])
+    # Computes 170, wire 70 hidden but for a tenth.
+    assert two_batches(parts, core, "ideal", False).tolist() == [2 * 170 + 7]
+    busy = parts._replace(sms=0.2)  # 70 on the wire take a fifth of the units
+    assert two_batches(busy, core, "ideal", False).tolist() == [2 * 184 + 7]
+    assert two_batches(parts, core, "sglang", False).tolist() == [2 * (20 + 40 + 60 + 50)]
+    assert two_batches(parts, core, "vllm", False).tolist() == [100 + 50 + 70 + 120]
 
 
 def test_longcat_hides_its_experts_beside_dense_layers() -> None:
