@@ -42,8 +42,14 @@ class Row(NamedTuple):
     note: str = ""
 
 
-def latency(ranks: int, two_batch: bool, gpu: str = "h100_sxm") -> LockstepLatency:
-    """Return the step times of a group on 8-bit weights with 32 redundant experts."""
+EPLB_LOSS = 59_337 / 50_302
+"""What the source's own placement loses in prefill against a simulated perfect one (4,096-token prompts)."""
+
+
+def latency(
+    ranks: int, two_batch: bool, gpu: str = "h100_sxm", redundant: int | None = None
+) -> LockstepLatency:
+    """Return the step times of a group on 8-bit weights, with 32 redundant experts unless told otherwise."""
     parallel = Parallelism(dp=ranks, ep=ranks)
     overlap = OverlapSpec.model_validate({"two_batch": two_batch, "min_decode_tokens": 2})
     return compile_lockstep_latency(
@@ -51,7 +57,7 @@ def latency(ranks: int, two_batch: bool, gpu: str = "h100_sxm") -> LockstepLaten
         load_gpu(gpu),
         parallel,
         weights_dtype="fp8_block",
-        redundant_experts=REDUNDANT if (EXPERTS + REDUNDANT) % ranks == 0 else -EXPERTS % ranks,
+        redundant_experts=redundant,
         overlap=overlap,
         overhead=SGLANG,
     )
@@ -110,18 +116,54 @@ def rows() -> list[Row]:
         return rates[0] / rates[1]
 
     s = skew_for(1.49, prefill_gain)
-    even = maximum(s, DECODE_RANKS, True)
-    context = PROMPT + 50
+    return [
+        Row("EPLB, prefill EP32, times", 1.49, 1.49, f"fixes the skew: Zipf {s:.2f}"),
+        Row("EPLB, decode EP72, times", 2.54, decode_gain(s), "predicted with that skew"),
+        Row("skew for which decode gains 2.54, Zipf s", s, skew_for(2.54, decode_gain), "against prefill's"),
+        *prefill_rows(prefill, s),
+        *decode_rows(decode, s),
+    ]
+
+
+def prefill_rows(two: LockstepLatency, s: float) -> list[Row]:
+    """Return prefill on 32 GPUs: the engine with its own placement, and with perfectly even experts."""
+    even, serial = (latency(PREFILL_RANKS, two_batch=how, redundant=0) for how in (True, False))
+    balanced = maximum(s, PREFILL_RANKS, True)
+    perfect, alone = (prefill_tokens_per_s(it, PREFILL_TOKENS, 4096, None) for it in (even, serial))
+    served = prefill_tokens_per_s(two, PREFILL_TOKENS, PROMPT, balanced)
+    return [
+        Row("prefill EP32, 4,096-token prompts, even experts, DeepSeek's profile", 62_713 / 8, perfect),
+        Row("the same, SGLang", 59_337 / 8, perfect),
+        Row("two batches in prefill, times", 1.31, perfect / alone, "published: 1.27 to 1.35"),
+        Row("prefill EP32, 2,000-token prompts, tokens/s per GPU", 52_272 / 8, served),
+        Row("the same, less what the source's EPLB loses", 52_272 / 8, served / EPLB_LOSS, "59,337 / 50,302"),
+        Row(
+            "day 6, prefill EP32, uncached tokens/s per GPU",
+            32_200 / 8,
+            prefill_tokens_per_s(two, PREFILL_TOKENS, 4096, balanced),
+            "at capacity; a day's mean there",
+        ),
+    ]
+
+
+def decode_rows(on: LockstepLatency, s: float) -> list[Row]:
+    """Return decode on 72, 128 and 144 GPUs."""
+    off, even = latency(DECODE_RANKS, two_batch=False), maximum(s, DECODE_RANKS, True)
     rate = {
         (two, batch): decode_tokens_per_s(lat, batch, context, even)
         for two, lat in ((True, on), (False, off))
         for batch in (32, 64, 128, 256)
     }
-    pre = maximum(s, PREFILL_RANKS, True)
-    found = [
-        Row("EPLB, prefill EP32, times", 1.49, 1.49, f"fixes the skew: Zipf {s:.2f}"),
-        Row("EPLB, decode EP72, times", 2.54, decode_gain(s), "predicted with that skew"),
-        Row("skew for which decode gains 2.54, Zipf s", s, skew_for(2.54, decode_gain), "against prefill's"),
+    profile = latency(128, two_batch=True, redundant=0)
+    day6 = latency(144, two_batch=True)
+    one, two = 256 / rate[False, 256], 256 / rate[True, 256]
+    rest = 256 / 2222 - one
+    return [
+        Row(
+            "decode EP128, 128 sequences, even experts",
+            18_598 / 8,
+            decode_tokens_per_s(profile, 128, 4096, None),
+        ),
         Row("decode EP72, 256 sequences, tokens/s per GPU", 2785, rate[True, 256]),
         Row("the same without two batches", 2222, rate[False, 256]),
         *(
