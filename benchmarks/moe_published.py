@@ -52,9 +52,9 @@ def latency(
     """Return the step times of a group on 8-bit weights, with 32 redundant experts unless told otherwise."""
     parallel = Parallelism(dp=ranks, ep=ranks)
     overlap = OverlapSpec.model_validate({"two_batch": two_batch, "min_decode_tokens": 2})
-    return compile_lockstep_latency(
     if redundant is None:
         redundant = REDUNDANT if (EXPERTS + REDUNDANT) % ranks == 0 else -EXPERTS % ranks
+    return compile_lockstep_latency(
         MODEL,
         load_gpu(gpu),
         parallel,
@@ -104,8 +104,8 @@ def skew_for(gain: float, ratio: Callable[[float], float]) -> float:
 def rows() -> list[Row]:
     """Return the figures of prefill and decode."""
     prefill = latency(PREFILL_RANKS, two_batch=True)
-
     decode = latency(DECODE_RANKS, two_batch=True)
+
     def prefill_gain(s: float) -> float:
         rates = [
             prefill_tokens_per_s(prefill, PREFILL_TOKENS, PROMPT, maximum(s, PREFILL_RANKS, how))
@@ -171,13 +171,13 @@ def decode_rows(on: LockstepLatency, s: float) -> list[Row]:
         ),
         Row("decode EP72, 256 sequences, tokens/s per GPU", 2785, rate[True, 256]),
         Row("the same without two batches", 2222, rate[False, 256]),
-        *(
         Row(
             "the same with two batches and the source's rest",
             2785,
             256 / (two + rest),
             f"{1000 * rest:.0f} ms of its step are not our kernels",
         ),
+        *(
             Row(f"two batches at {batch}, times", published, rate[True, batch] / rate[False, batch], note)
             for batch, published, note in (
                 (256, 1.255, ""),
@@ -186,8 +186,8 @@ def decode_rows(on: LockstepLatency, s: float) -> list[Row]:
                 (32, 0.73, ""),
             )
         ),
-        Row(
         Row("two batches at 256, times, with the source's rest", 1.255, (one + rest) / (two + rest)),
+        Row(
             "DeepSeek day 6, decode EP144, tokens/s per GPU",
             1850,
             decode_tokens_per_s(day6, 96, 4989, maximum(s, 144, True)),
