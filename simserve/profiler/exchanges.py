@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+from simserve.profiler.fp8 import by_row_groups, from_row_groups
 from simserve.profiler.need import library, need_torch
 from simserve.profiler.rank_work import Member, Order, RankCall
 from simserve.profiler.reference import relative_error
@@ -18,8 +19,6 @@ from simserve.profiler.tensors import torch_dtype
 
 NVLINK_BYTES = 2**30
 """DeepEP's buffer for the GPUs of a node; that of its tests."""
-SCALE_GROUP = 128
-FP8_LARGEST = 448.0
 
 
 class Exchange(NamedTuple):
@@ -113,7 +112,7 @@ def _deepep_normal(it: Exchange, member: Member, x: Any, ids: Any) -> Passage:
     buffer = _buffer(member.ranks, False, _group(member), 0, 1)
     per_rank, per_node_rank, per_expert, visits, _ = buffer.get_dispatch_layout(ids, it.experts)
     config = {"dispatch": deep_ep.Buffer.get_dispatch_config, "combine": deep_ep.Buffer.get_combine_config}
-    sent = _fp8(x) if it.dtype == "fp8" else x
+    sent = by_row_groups(x, powers_of_two=False) if it.dtype == "fp8" else x
 
     def dispatch() -> Any:
         got, _, _, _, handle, _ = buffer.dispatch(
@@ -170,16 +169,8 @@ def _buffer(ranks: int, low_latency: bool, group: Any, rdma_bytes: int, queue_pa
     )  # fmt: skip
 
 
-def _fp8(x: Any) -> tuple[Any, Any]:
-    groups = x.float().unflatten(-1, (-1, SCALE_GROUP))
-    scales = groups.abs().amax(-1).clamp(min=1e-4) / FP8_LARGEST
-    return (groups / scales[..., None]).flatten(-2).to(torch_dtype("fp8")), scales
-
-
 def _from_fp8(got: tuple[Any, Any]) -> Any:
-    values, scales = got
-    groups = values.float().unflatten(-1, (-1, SCALE_GROUP)) * scales[..., None]
-    return groups.flatten(-2).to(torch_dtype("bf16"))
+    return from_row_groups(*got).to(torch_dtype("bf16"))
 
 
 _PASSAGES: dict[str, Callable[[Exchange, Member, Any, Any], Passage]] = {

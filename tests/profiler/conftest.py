@@ -10,7 +10,7 @@ import pytest
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 NEEDS_TORCH = {
     "test_profiler_ops.py", "test_profiler_resume.py", "test_profiler_run.py", "test_profiler_collective.py",
-    "test_cpu_engine.py", "test_profiler_timing.py", "test_profiler_journal_rows.py",
+    "test_cpu_engine.py", "test_profiler_timing.py", "test_profiler_gpu_paths.py",
 }  # fmt: skip
 
 

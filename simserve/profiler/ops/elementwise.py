@@ -8,12 +8,12 @@ rotate: in a model the kernel before has just written them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-from simserve.profiler import torch_kernels
 from simserve.profiler.case import Case, Kernel, refinement
 from simserve.profiler.device import Device
 from simserve.profiler.need import need_torch, version_of
+from simserve.profiler.ops.row_kernels import row_backends, row_kernels
 from simserve.profiler.reference import TOLERANCE, relative_error
 from simserve.profiler.shapes import Shapes
 from simserve.profiler.tensors import copies, normal, width_of
@@ -37,7 +37,8 @@ class Elementwise:
             for count, level in zip(tokens, refinement(len(tokens)), strict=True):
                 values = (row.kind, shapes.dtype, row.width, row.written, count)
                 key = tuple(zip(self.key_columns, values, strict=True))
-                yield Case(self.name, key, "torch", level, (("row_bytes", row.row_bytes),))
+                for backend in row_backends(device, row.kind):
+                    yield Case(self.name, key, backend, level, (("row_bytes", row.row_bytes),))
 
     def build(self, case: Case, device: Device) -> Kernel:
         """Return the call of a case."""
@@ -45,16 +46,26 @@ class Elementwise:
         elements = tokens * (4 * width + 2 * case["written"])
         device.rotation(max(elements * width_of(dtype), 1.0))
         sets = 1
-        call, expected = _KINDS[case["kind"]](device, dtype, width, case["written"], tokens, sets)
+        kernels = row_kernels(case.backend)
+        made = _KINDS[case["kind"]](device, dtype, width, case["written"], tokens, sets, kernels=kernels)
 
         def error() -> float:
-            output = call(0)
-            return relative_error(output[0] if isinstance(output, tuple) else output, expected())
+            made.fresh()
+            output = made.call(0)
+            return relative_error(output[0] if isinstance(output, tuple) else output, made.expected())
 
-        return Kernel(call, sets, error, TOLERANCE[dtype], f"torch {case['kind']}", version_of("torch"))
+        name, version = f"{case.backend} {case['kind']}", version_of(case.backend)
+        return Kernel(made.call, sets, error, TOLERANCE[dtype], name, version)
 
 
-Made = tuple[Callable[[int], Any], Callable[[], Any]]
+class Made(NamedTuple):
+    """A kernel on inputs of its own."""
+
+    call: Callable[[int], Any]
+    expected: Callable[[], Any]
+    """Its output in float64."""
+    fresh: Callable[[], Any] = lambda: None
+    """Restores inputs that the kernel overwrites."""
 
 
 def _norm64(x: Any, weight: Any) -> Any:
@@ -62,23 +73,30 @@ def _norm64(x: Any, weight: Any) -> Any:
     return wide / (wide.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight.double()
 
 
-def _add_rmsnorm(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int) -> Made:
+def _add_rmsnorm(
+    device: Device, dtype: str, width: int, _: int, tokens: int, sets: int, kernels: Any
+) -> Made:
     x = copies(normal(device, tokens, width, dtype=dtype), sets)
     residual = copies(normal(device, tokens, width, dtype=dtype), sets)
     weight = normal(device, width, dtype=dtype)
-    return (
-        lambda i: torch_kernels.add_rmsnorm(x[i], residual[i], weight),
-        lambda: _norm64(x[0] + residual[0], weight),
+    # vLLM's kernel works in place.
+    first = x[0].clone(), residual[0].clone()
+    return Made(
+        lambda i: kernels.add_rmsnorm(x[i], residual[i], weight),
+        lambda: _norm64(first[0] + first[1], weight),
+        lambda: (x[0].copy_(first[0]), residual[0].copy_(first[1])),
     )
 
 
-def _rmsnorm(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int) -> Made:
+def _rmsnorm(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int, kernels: Any) -> Made:
     x = copies(normal(device, tokens, width, dtype=dtype), sets)
     weight = normal(device, width, dtype=dtype)
-    return lambda i: torch_kernels.rmsnorm(x[i], weight), lambda: _norm64(x[0], weight)
+    return Made(lambda i: kernels.rmsnorm(x[i], weight), lambda: _norm64(x[0], weight))
 
 
-def _rope_write(device: Device, dtype: str, width: int, written: int, tokens: int, sets: int) -> Made:
+def _rope_write(
+    device: Device, dtype: str, width: int, written: int, tokens: int, sets: int, kernels: Any
+) -> Made:
     torch = need_torch()
     d = ROPE_DIM if width % ROPE_DIM == 0 else 2
     x = copies(normal(device, tokens, width // d, d, dtype=dtype), sets)
@@ -97,10 +115,10 @@ def _rope_write(device: Device, dtype: str, width: int, written: int, tokens: in
         turned = pairs * torch.polar(torch.ones_like(angles).double(), angles.double()).unsqueeze(1)
         return torch.cat((turned.real, turned.imag), -1)
 
-    return lambda i: torch_kernels.rope_write(x[i], cos, sin, rows[i], cache[i], slots), expected
+    return Made(lambda i: kernels.rope_write(x[i], cos, sin, rows[i], cache[i], slots), expected)
 
 
-def _silu_mul(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int) -> Made:
+def _silu_mul(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int, kernels: Any) -> Made:
     torch = need_torch()
     x = copies(normal(device, tokens, width, dtype=dtype), sets)
 
@@ -108,21 +126,18 @@ def _silu_mul(device: Device, dtype: str, width: int, _: int, tokens: int, sets:
         gate, value = x[0].double().chunk(2, -1)
         return gate * torch.sigmoid(gate) * value
 
-    return lambda i: torch_kernels.silu_mul(x[i]), expected
+    return Made(lambda i: kernels.silu_mul(x[i]), expected)
 
 
-def _embedding(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int) -> Made:
+def _embedding(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int, kernels: Any) -> Made:
     torch = need_torch()
     rows = 4096
     table = normal(device, rows, width, dtype=dtype)
     ids = [torch.randint(rows, (tokens,), device=device.place) for _ in range(sets)]
-    return (
-        lambda i: torch.nn.functional.embedding(ids[i], table),
-        lambda: table.double()[ids[0]],
-    )
+    return Made(lambda i: torch.nn.functional.embedding(ids[i], table), lambda: table.double()[ids[0]])
 
 
-def _argmax(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int) -> Made:
+def _argmax(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int, kernels: Any) -> Made:
     torch = need_torch()
     logits = copies(normal(device, tokens, width, dtype=dtype), sets)
 
@@ -135,10 +150,10 @@ def _argmax(device: Device, dtype: str, width: int, _: int, tokens: int, sets: i
         right = wide.gather(1, chosen.unsqueeze(1)).squeeze(1) == wide.amax(-1)
         return torch.where(right, chosen.double(), float("nan"))
 
-    return call, expected
+    return Made(call, expected)
 
 
-def _topk(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int) -> Made:
+def _topk(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int, kernels: Any) -> Made:
     torch = need_torch()
     logits = copies(normal(device, tokens, width, dtype=dtype), sets)
     picks = min(TOPK, width)
@@ -151,7 +166,7 @@ def _topk(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int
         shares = (wide - wide.amax(-1, keepdim=True)).exp()
         return (shares / shares.sum(-1, keepdim=True)).sort(-1, descending=True)[0][:, :picks]
 
-    return call, expected
+    return Made(call, expected)
 
 
 _KINDS: dict[str, Callable[..., Made]] = {

@@ -11,14 +11,12 @@ from typing import Any
 
 from simserve.profiler.case import Case, Kernel, refinement
 from simserve.profiler.device import Device
+from simserve.profiler.fp8 import GROUP, LARGEST, by_row_groups, by_tiles, from_tiles
 from simserve.profiler.need import library, need_torch, version_of
+from simserve.profiler.ops.moe_kernels import powers_of_two
 from simserve.profiler.reference import TOLERANCE, relative_error, sampled
 from simserve.profiler.shapes import Shapes
 from simserve.profiler.tensors import copies, normal, width_of
-
-FP8_LARGEST = 448.0
-"""Largest finite float8_e4m3fn."""
-BLOCK = 128
 
 
 class Gemm:
@@ -89,11 +87,11 @@ def _fp8(device: Device, n: int, k: int, m: int) -> Parts:
     sets = device.rotation(n * k + m * (3 * k + 2 * n))
     x = copies(normal(device, m, k, dtype="bf16"), sets)
     plain = normal(device, n, k, dtype="bf16", scale=k**-0.5)
-    scale = plain.abs().amax().float() / FP8_LARGEST
+    scale = plain.abs().amax().float() / LARGEST
     weights = copies((plain / scale).to(torch.float8_e4m3fn), sets)
 
     def call(i: int) -> Any:
-        x_scale = x[i].abs().amax().float() / FP8_LARGEST
+        x_scale = x[i].abs().amax().float() / LARGEST
         quantised = (x[i] / x_scale).to(torch.float8_e4m3fn)
         return torch._scaled_mm(quantised, weights[i].T, x_scale, scale, out_dtype=torch.bfloat16)
 
@@ -104,25 +102,19 @@ def _fp8_block(device: Device, n: int, k: int, m: int) -> Parts:
     torch = need_torch()
     deep_gemm = library("deep_gemm")
     if deep_gemm is None:
-        raise NotImplementedError("fp8_block products need DeepGEMM (package deep-gemm)")
+        raise NotImplementedError("fp8_block products need DeepGEMM (package deep-gemm, or vLLM's copy)")
     multiply = getattr(deep_gemm, "fp8_gemm_nt", None) or deep_gemm.gemm_fp8_fp8_bf16_nt
-    if n % BLOCK or k % BLOCK:
-        raise NotImplementedError(f"fp8_block needs n and k divisible by {BLOCK}, got {n} and {k}")
+    if n % GROUP or k % GROUP:
+        raise NotImplementedError(f"fp8_block needs n and k divisible by {GROUP}, got {n} and {k}")
+    rounded = powers_of_two(device)
     sets = device.rotation(n * k + m * (3 * k + 2 * n))
     x = copies(normal(device, m, k, dtype="bf16"), sets)
-    plain = normal(device, n, k, dtype="bf16", scale=k**-0.5)
-    tiles = plain.float().view(n // BLOCK, BLOCK, k // BLOCK, BLOCK)
-    scales = tiles.abs().amax((1, 3)) / FP8_LARGEST
-    packed = (tiles / scales[:, None, :, None]).to(torch.float8_e4m3fn).view(n, k)
+    packed, scales = by_tiles(normal(device, n, k, dtype="bf16", scale=k**-0.5), rounded)
     weights = copies(packed, sets)
 
     def call(i: int) -> Any:
-        groups = x[i].float().view(m, k // BLOCK, BLOCK)
-        x_scales = groups.abs().amax(2) / FP8_LARGEST
-        quantised = (groups / x_scales[:, :, None]).to(torch.float8_e4m3fn).view(m, k)
         out = torch.empty(m, n, dtype=torch.bfloat16, device=device.place)
-        multiply((quantised, x_scales), (weights[i], scales), out)
+        multiply(by_row_groups(x[i], rounded), (weights[i], scales), out)
         return out
 
-    spread = scales.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
-    return call, sets, lambda: (x[0], (weights[0].float() * spread).T)
+    return call, sets, lambda: (x[0], from_tiles(weights[0], scales).T)

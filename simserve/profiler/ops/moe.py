@@ -8,13 +8,14 @@ are touched, and how many picks the busiest has.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
-from simserve.profiler import torch_kernels
 from simserve.profiler.case import Case, Kernel, refinement
 from simserve.profiler.device import Device
-from simserve.profiler.need import library, need_torch, version_of
+from simserve.profiler.need import need_torch, version_of
+from simserve.profiler.ops.moe_kernels import Routed, expert_backends, expert_weights, layer
 from simserve.profiler.reference import TOLERANCE, relative_error, sampled
 from simserve.profiler.shapes import Shapes
 from simserve.profiler.tensors import copies, normal, whole, width_of
@@ -62,53 +63,36 @@ class _Experts:
 
     name = ""
 
-    def _backends(self, device: Device) -> list[str]:
-        return ["torch", *(["vllm"] if device.is_cuda and library("vllm") else [])]
+    def _dtypes(self, shapes: Shapes) -> list[str]:
+        """Return the dtypes of experts' weights: that of activations, and what else weights come in."""
+        return list(dict.fromkeys((shapes.dtype, *shapes.weight_dtypes)))
 
     def _kernel(
         self, case: Case, device: Device, counts: list[int], tokens: int, hidden: int, inter: int
     ) -> Kernel:
         dtype, experts = case["dtype"], len(counts)
-        elements = 3 * experts * hidden * inter + 4 * tokens * hidden
-        sets = device.rotation(elements * width_of(dtype))
+        activations = "bf16" if dtype.startswith("fp8") else dtype
+        moved = 3 * experts * hidden * inter * width_of(dtype) + 4 * tokens * hidden * width_of(activations)
+        sets = device.rotation(moved)
         ids = whole(device, picks_of(counts, tokens))
         topk = ids.shape[1]
-        x = copies(normal(device, tokens, hidden, dtype=dtype), sets)
-        up = copies(normal(device, experts, 2 * inter, hidden, dtype=dtype, scale=hidden**-0.5), sets)
-        down = copies(normal(device, experts, hidden, inter, dtype=dtype, scale=inter**-0.5), sets)
+        x = copies(normal(device, tokens, hidden, dtype=activations), sets)
+        up, up_scales = expert_weights(device, dtype, (experts, 2 * inter, hidden), hidden**-0.5, sets)
+        down, down_scales = expert_weights(device, dtype, (experts, hidden, inter), inter**-0.5, sets)
         weights = need_torch().full((tokens, topk), 1.0 / topk, device=device.place)
-        call, name = _call(case.backend, device, dtype, x, up, down, ids, weights)
+        scales = None if up_scales is None else (up_scales, down_scales)
+        made = layer(case.backend, Routed(device, dtype, x, up, down, scales, ids, weights, counts))
 
         def error() -> float:
-            output = call(0)
+            output = made.call(0)
             if not bool(need_torch().isfinite(output.float()).all()):
                 return float("inf")
             rows = sampled(tokens, 8)
-            expected = _reference(x[0][rows], ids[rows], weights[rows], up[0], down[0])
-            return relative_error(output[rows], expected)
+            return relative_error(output[rows], _reference(x[0][rows], ids[rows], weights[rows], *made.plain))
 
-        return Kernel(call, sets, error, TOLERANCE[dtype], name, version_of(case.backend))
-
-
-def _call(
-    backend: str,
-    device: Device,
-    dtype: str,
-    x: list[Any],
-    up: list[Any],
-    down: list[Any],
-    ids: Any,
-    weights: Any,
-) -> tuple[Callable[[int], Any], str]:
-    if backend == "vllm":
-        import importlib
-
-        fused = importlib.import_module("vllm.model_executor.layers.fused_moe").fused_experts
-        short = ids.to(need_torch().int32)
-        return lambda i: fused(x[i], up[i], down[i], weights, short), "fused_experts"
-    grouped = device.compute_capability >= 90 and dtype == "bf16" and hasattr(need_torch(), "_grouped_mm")
-    name = "torch._grouped_mm" if grouped else "one product per expert"
-    return lambda i: torch_kernels.experts_layer(x[i], ids, weights, up[i], down[i], grouped), name
+        # Two products, each of which rounds its input, with an activation between.
+        tolerance = 2 * TOLERANCE[dtype]
+        return Kernel(made.call, sets, error, tolerance, made.name, version_of(case.backend))
 
 
 def _reference(x: Any, ids: Any, weights: Any, up: Any, down: Any) -> Any:
@@ -132,13 +116,12 @@ class Moe(_Experts):
     def cases(self, shapes: Shapes, device: Device) -> Iterable[Case]:
         """Yield both loads at every token count."""
         tokens = shapes.sizes.tokens
-        for shape in shapes.experts:
-            for load in LOADS:
-                for count, level in zip(tokens, refinement(len(tokens)), strict=True):
-                    values = (shapes.dtype, shape.hidden, shape.inter, shape.experts, shape.topk, shape.tp)
-                    key = tuple(zip(self.key_columns, (*values, 1, load, 0.0, count), strict=True))
-                    for backend in self._backends(device):
-                        yield Case(self.name, key, backend, level)
+        for dtype, shape, load in product(self._dtypes(shapes), shapes.experts, LOADS):
+            for count, level in zip(tokens, refinement(len(tokens)), strict=True):
+                values = (dtype, shape.hidden, shape.inter, shape.experts, shape.topk, shape.tp)
+                key = tuple(zip(self.key_columns, (*values, 1, load, 0.0, count), strict=True))
+                for backend in expert_backends(device, dtype):
+                    yield Case(self.name, key, backend, level)
 
     def build(self, case: Case, device: Device) -> Kernel:
         """Return the call of a case."""
@@ -160,7 +143,7 @@ class MoeCounts(_Experts):
     def cases(self, shapes: Shapes, device: Device) -> Iterable[Case]:
         """Yield even deals over few, half and all experts, and one expert that every token picks."""
         tokens = tuple(count for count in shapes.sizes.tokens if count >= 4)[::2]
-        for shape in shapes.experts:
+        for dtype, shape in product(self._dtypes(shapes), shapes.experts):
             inter = -(-shape.inter // shape.tp)
             touches = sorted({shape.topk, shape.experts // 4, shape.experts // 2, shape.experts})
             for count, level in zip(tokens, refinement(len(tokens)), strict=True):
@@ -171,11 +154,11 @@ class MoeCounts(_Experts):
                             continue
                         reached = sum(number > 0 for number in counts)
                         values = (
-                            shapes.dtype, shape.hidden, inter, shape.experts, shape.topk, pattern, reached,
+                            dtype, shape.hidden, inter, shape.experts, shape.topk, pattern, reached,
                             max(counts), count,
                         )  # fmt: skip
                         key = tuple(zip(self.key_columns, values, strict=True))
-                        for backend in self._backends(device):
+                        for backend in expert_backends(device, dtype):
                             yield Case(self.name, key, backend, level)
 
     def build(self, case: Case, device: Device) -> Kernel:

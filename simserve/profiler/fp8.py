@@ -1,0 +1,44 @@
+"""Quantisation to fp8 (e4m3) for DeepGEMM: a scale per 128 elements of a row, or per 128 x 128 tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simserve.profiler.need import need_torch
+
+LARGEST = 448.0
+"""Largest finite float8_e4m3fn."""
+GROUP = 128
+
+
+def _quantised(groups: Any, axes: tuple[int, ...], powers_of_two: bool) -> tuple[Any, Any]:
+    torch = need_torch()
+    scales = groups.abs().amax(axes, keepdim=True).clamp(min=1e-4) / LARGEST
+    if powers_of_two:
+        # Blackwell's matrix units take scales of eight bits of exponent (UE8M0).
+        scales = torch.exp2(torch.ceil(torch.log2(scales)))
+    return (groups / scales).to(torch.float8_e4m3fn), scales
+
+
+def by_row_groups(x: Any, powers_of_two: bool) -> tuple[Any, Any]:
+    """Return x [rows, k] in fp8, and float32 scales [rows, k / 128]."""
+    values, scales = _quantised(x.float().unflatten(-1, (-1, GROUP)), (-1,), powers_of_two)
+    return values.flatten(-2), scales.squeeze(-1)
+
+
+def by_tiles(weight: Any, powers_of_two: bool) -> tuple[Any, Any]:
+    """Return weights [..., n, k] in fp8, and float32 scales [..., n / 128, k / 128]."""
+    tiles = weight.float().unflatten(-1, (-1, GROUP)).unflatten(-3, (-1, GROUP))
+    values, scales = _quantised(tiles, (-3, -1), powers_of_two)
+    return values.flatten(-2).flatten(-3, -2), scales.squeeze(-1).squeeze(-2)
+
+
+def from_tiles(values: Any, scales: Any) -> Any:
+    """Return the float32 weights that `by_tiles` stands for."""
+    spread = scales.repeat_interleave(GROUP, -2).repeat_interleave(GROUP, -1)
+    return values.float() * spread
+
+
+def from_row_groups(values: Any, scales: Any) -> Any:
+    """Return the float32 rows that `by_row_groups` stands for."""
+    return values.float() * scales.repeat_interleave(GROUP, -1)
