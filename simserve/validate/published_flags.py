@@ -19,6 +19,13 @@ GENERATED = "aic-auto-gap-analysis"
 GENERATED_SPARE_TOKENS = 1500
 GENERATED_SEQS = 512
 """Batch sizes below this are raised to it."""
+TRTLLM_OPTIONS: Options = {
+    "max_num_seqs": 2048,
+    "max_num_batched_tokens": 8192,
+    "enable_prefix_caching": False,
+    "overhead": "trtllm",
+}
+"""TensorRT-LLM's defaults `max_batch_size` and `max_num_tokens`; its benchmarks send random tokens."""
 TRTLLM_POLICY = "vllm-0.33"
 """Whose scheduler stands for TensorRT-LLM's in-flight batching with chunked prompts."""
 
@@ -32,6 +39,9 @@ def version_of(row: Row) -> tuple[int, ...]:
 def options_of(row: Row, assumed: list[str]) -> Options:
     """Return settings beside the preset's, and name in `assumed` what they rest on."""
     framework, options = row["framework"].lower(), Options()
+    if framework == "tensorrt-llm":
+        options |= TRTLLM_OPTIONS
+        assumed.append(f"TensorRT-LLM run as {TRTLLM_POLICY} with its own limits")
     if framework == "vllm" and () < version_of(row) < (0, 14):
         options["async_scheduling"] = False
         assumed.append("asynchronous scheduling off, as before vLLM 0.14")

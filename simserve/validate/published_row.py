@@ -62,7 +62,7 @@ def setup_of(row: Row, overhead: str | None = None, profiles: Sequence[str] = ()
     try:
         pool = _pool(row, assumed)
         engine = {"preset": _engine(row, assumed), **options_of(row, assumed)}
-        if _is_trtllm(row) and split is None:
+        if _is_trtllm(row) and _all_at_start(row):
             engine |= _as_benched(row, pool, assumed)
         plain = {
             "name": row["row_id"],
@@ -129,6 +129,10 @@ def _is_trtllm(row: Row) -> bool:
     return row["framework"].lower() == "tensorrt-llm"
 
 
+def _all_at_start(row: Row) -> bool:
+    return not row.get("concurrency") and "queued at t=0" in row.get("arrival", "")
+
+
 def _eight_bit_cache(row: Row) -> bool:
     """True for NVIDIA's FP8 and NVFP4 checkpoints, and for gpt-oss by its recipe except on Hopper."""
     hopper = "h100" in row["gpu"].lower() or "h200" in row["gpu"].lower()
@@ -165,7 +169,7 @@ def _workload(row: Row, assumed: list[str]) -> dict[str, Any]:
         if not row.get("num_requests"):
             assumed.append(f"{REQUESTS_PER_CLIENT} requests per client")
         arrivals, loop = _AT_ONCE, {"closed_loop": {"concurrency": clients}}
-    elif "queued at t=0" in row.get("arrival", ""):
+    elif _all_at_start(row):
         requests = round(float(row.get("num_requests") or OFFLINE_REQUESTS))
         if not row.get("num_requests"):
             assumed.append(f"{OFFLINE_REQUESTS:,} requests")

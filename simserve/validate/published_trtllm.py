@@ -75,6 +75,8 @@ def counted_weights(model: ModelSpec, weights: str) -> float:
     """
     quantised_bytes = weight_format(weights).expert_bytes
     params = total_params(model)
+    if quantised_bytes == PLAIN_BYTES:
+        return PLAIN_BYTES * params
     quantised = (PLAIN_BYTES * params - weight_bytes_total(model, weights)) / (PLAIN_BYTES - quantised_bytes)
     stored = params - quantised * (1 - quantised_bytes)
     return stored * COUNTED_BYTES.get(weights, 2.0)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from simserve.model import load_model
 from simserve.policy.vllm.params import VllmParams
 from simserve.scenario import build
 from simserve.validate.published_flags import options_of
 from simserve.validate.published_row import setup_of
-from simserve.validate.published_trtllm import limits
+from simserve.validate.published_trtllm import counted_weights, limits
 
 ROW = {
     "row_id": "x-1",
@@ -77,6 +78,21 @@ def test_a_table_of_offline_throughput_queues_everything_at_the_start():
     result = it.simulate()
     assert result.arrival_ns.tolist() == [0] * 300
     assert any("TensorRT-LLM run as" in note for note in setup.assumed)
+
+
+def test_a_server_of_tensorrt_llm_has_its_own_defaults():
+    setup = setup_of(row("TensorRT-LLM", "1.0.0rc3"))
+    (pool,) = build(setup.scenario).pools
+    assert isinstance(pool.engine.params, VllmParams)
+    assert (pool.engine.params.max_num_seqs, pool.engine.params.max_num_batched_tokens) == (2048, 8192)
+    assert pool.engine.overhead.kernels == "trtllm"
+
+
+@pytest.mark.parametrize(("weights", "gib"), [("bf16", 16.06), ("fp8", 8.03), ("nvfp4", 2.5)])
+def test_the_bench_counts_stored_elements(weights, gib):
+    """Llama-3.1-8B: 8.03e9 parameters, of which 1.05e9 stay at 16 bit; two 4-bit weights to an element, and
+    a scale to every 16: (1.05 + 6.98 x 0.5625) x 0.5 = 2.5e9 bytes."""
+    assert counted_weights(load_model("llama-3.1-8b"), weights) == pytest.approx(gib * 1e9, rel=0.01)
 
 
 @pytest.mark.parametrize(
