@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,6 +26,7 @@ def published(
     ] = None,
     overhead: Overhead = None,
     profiles: Profiles = [],  # noqa: B006
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per CPU core.")] = None,
     page: Page = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -42,9 +44,11 @@ def published(
 
     wanted = [row for row in compared.read_rows(table) if not only or _named(row, only)]
     hidden = quiet or not sys.stderr.isatty()
-    watched = track(wanted, "simulating", console=Console(stderr=True), transient=True, disable=hidden)
     folders = [str(folder) for folder in profiles]
-    outcomes = [compared.run_row(row, table, overhead, folders) for row in watched]
+    processes = workers or os.cpu_count() or 1
+    ran = compared.run_rows(wanted, table, overhead, folders, processes)
+    console = Console(stderr=True)
+    outcomes = list(track(ran, "simulating", len(wanted), console=console, transient=True, disable=hidden))
     if page is not None:
         from simserve.validate.page import published_block, replace_block
 
@@ -53,7 +57,7 @@ def published(
         typer.echo(json.dumps(compared.as_json(outcomes), indent=2))
         return
     console = Console()
-    console.print(_table(outcomes))
+    console.print(_table(outcomes, f"{table.stem}-"))
     for reason, count in _reasons(outcomes).items():
         console.print(f"{count} rows not run: {reason}")
     console.print(_curves(compared.as_json(outcomes)["median_ape_by_group"]))
@@ -76,14 +80,21 @@ def _curves(medians: dict[str, dict[str, float]]) -> Table:
     return table
 
 
-def _table(outcomes: list[RowOutcome]) -> Table:
+def _table(outcomes: list[RowOutcome], prefix: str) -> Table:
+    """Return every figure; `prefix` is what the ids of all rows begin with."""
     from rich.table import Table
 
-    table = Table("row", "group", "figure", "sim", "real", "error")
+    table = Table(pad_edge=False)
+    table.add_column("row", no_wrap=True)
+    table.add_column("group", overflow="fold")
+    for name in ("figure", "sim", "real", "error"):
+        table.add_column(name, no_wrap=True)
     for one in outcomes:
+        row, group = one.row["row_id"].removeprefix(prefix), one.row.get("group", "")
         for name, pair in one.metrics.items():
             figures = (f"{pair.sim:.4g}", f"{pair.real:.4g}", f"{pair.error_pct:+.1f} %")
-            table.add_row(one.row["row_id"], one.row.get("group", ""), name, *figures)
+            table.add_row(row, group, name, *figures)
+            row = group = ""
     return table
 
 

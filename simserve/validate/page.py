@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from simserve.errors import ScenarioError
@@ -48,8 +49,12 @@ def measured_block(facts: dict[str, Any]) -> str:
     if overloads:
         head = ["overload", "gave up, sim", "gave up, real", "TTFT s, sim", "TTFT s, real", "verdict"]
         parts.append(markdown_table(head, overloads))
-    cold = [[_short(key), f"{one['sim']:.2f}", f"{one['real']:.2f}"] for key, one in facts["cold"].items()]
-    parts.append(markdown_table(["TTFT, cold over warm", "sim", "real"], cold))
+    cold = [
+        [_short(key), *(f"{it[side]:.2f}" for it in (one["median"], one) for side in ("sim", "real"))]
+        for key, one in facts["cold"].items()
+    ]
+    head = ["TTFT, cold over warm", "median, sim", "median, real", "mean, sim", "mean, real"]
+    parts.append(markdown_table(head, cold))
     for key, bins in facts["steps"].items():
         steps = [
             [
@@ -83,6 +88,14 @@ def published_block(facts: dict[str, Any]) -> str:
         for group, errors in facts["median_ape_by_group"].items()
         if errors
     ]
+    if len(rows) > 1:
+        curves = [errors for errors in facts["median_ape_by_group"].values() if errors]
+        middle = {name: median(it[name] for it in curves if name in it) for name in names}
+        for title, number, errors in (
+            ("median of rows", len(facts["rows"]), facts["median_ape"]),
+            ("median of curves", len(curves), middle),
+        ):
+            rows.append([f"**{title}**", f"**{number}**", *(f"**{errors[name]:.1f}**" for name in names)])
     reasons: dict[str, int] = {}
     for one in facts["not_run"]:
         reasons[one["reason"]] = reasons.get(one["reason"], 0) + 1

@@ -5,8 +5,11 @@ A statistic that the source does not name (`_unstated`) is compared with the mea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +17,16 @@ import numpy as np
 
 from simserve.core import Result, Status
 from simserve.errors import ProfileError, ScenarioError
-from simserve.scenario import build
-from simserve.validate.measured import Pair, compare
-from simserve.validate.measured_replay import deployment_of, replay
+from simserve.scenario import Deployment, build
+from simserve.validate.measured import STATISTICS, Pair, compare
+from simserve.validate.measured_replay import Replay, deployment_of, replay
 from simserve.validate.measured_runs import Float64
+from simserve.validate.published_requests import queue_lag_s, requests_file, run_of
 from simserve.validate.published_requests import read_rows as read_rows
-from simserve.validate.published_requests import requests_file, run_of
 from simserve.validate.published_row import NotSimulatable, Row, setup_of
+
+ROWS_PER_PROCESS = 16
+"""Rows after which a worker is replaced, so that what it compiled does not pile up."""
 
 _STATISTICS = ("mean", "p50", "p90", "p99", "unstated")
 
@@ -53,12 +59,42 @@ def run_row(row: Row, table: Path, overhead: str | None = None, profiles: Sequen
         return RowOutcome(row, " ".join(str(error).split()))
 
 
+def run_rows(
+    rows: Sequence[Row],
+    table: Path,
+    overhead: str | None = None,
+    profiles: Sequence[str] = (),
+    workers: int = 1,
+) -> Iterator[RowOutcome]:
+    """Yield the outcome of each row in order (arguments as in `run_row`), on several processes if asked."""
+    one = partial(run_row, table=table, overhead=overhead, profiles=profiles)
+    if workers == 1 or len(rows) == 1:
+        yield from map(one, rows)
+        return
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=ROWS_PER_PROCESS)
+    with pool:
+        yield from pool.map(one, rows)
+
+
 def _run_requests(row: Row, path: Path, overhead: str | None, profiles: Sequence[str]) -> RowOutcome:
     run = run_of(row, path)
     deployment = deployment_of(run, overhead, profiles)
-    whole = compare(replay(run, overhead, profiles))[0]
+    replayed = replay(run, overhead, profiles)
+    whole = compare(replayed)[0]
+    lag_s = queue_lag_s(path)
+    queued = {} if lag_s is None else _from_queue(replayed, lag_s, deployment)
     assumed = () if run.number("gpu_kv_blocks") else ("KV blocks by the memory ledger",)
-    return RowOutcome(row, "", dict(whole.metrics), assumed, deployment.pools[0].latency.estimated)
+    return RowOutcome(row, "", {**whole.metrics, **queued}, assumed, deployment.pools[0].latency.estimated)
+
+
+def _from_queue(replayed: Replay, lag_s: Float64, deployment: Deployment) -> dict[str, Pair]:
+    """Return TTFT from the engine's queue: without the lag before it, simulated without the client's time."""
+    client_s = deployment.pools[0].engine.overhead.client_us / 1e6
+    sim, real = replayed.ttft_s - client_s, replayed.run.ttft_s - lag_s
+    return {
+        f"ttft_from_queue_{name}": Pair(_statistic(name, sim), _statistic(name, real))
+        for name in STATISTICS["ttft"]
+    }
 
 
 def _run_row(row: Row, overhead: str | None, profiles: Sequence[str]) -> RowOutcome:

@@ -1,7 +1,7 @@
 """Published runs with a file per request (LLMServingSim's benchmarks of vLLM), as measured runs.
 
 The client's clock and the engine's differ: the files align them so that the smallest lag from arrival to
-queue is 0. TTFT counts from the arrival, as a client sees it.
+queue is 0. TTFT counts from the arrival, as a client sees it, and once more from the engine's queue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from simserve.errors import TraceError, nearest
-from simserve.validate.measured_runs import MeasuredRun
+from simserve.validate.measured_runs import Float64, MeasuredRun
 from simserve.validate.published_row import Row
 
 _FILE = re.compile(r"per-request file: ([^;,\s]+\.csv)")
@@ -76,6 +76,17 @@ def run_of(row: Row, path: Path) -> MeasuredRun:
         failed=np.zeros(count, np.bool_),
         steps_file=None,
     )
+
+
+def queue_lag_s(path: Path) -> Float64 | None:
+    """Return the time from each arrival to the engine's queue, float64[requests], in order of arrival.
+
+    None if the file does not say when requests were queued.
+    """
+    table = pd.read_csv(path).sort_values("arrival_s", kind="stable")
+    if "queued_s" not in table.columns:
+        return None
+    return (table["queued_s"] - table["arrival_s"]).to_numpy(np.float64)
 
 
 def _facts(row: Row) -> dict[str, str]:
