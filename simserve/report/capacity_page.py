@@ -73,7 +73,7 @@ def _saturation(study: dict[str, Any]) -> Figure:
                 },
                 "line": {"color": colour, "width": 2},
                 "marker": {"color": colour, "size": 5},
-                "hovertemplate": "%{y:.4~g} % at %{x:,.4~g}<extra>" + words + "</extra>",
+                "hovertemplate": "%{y:.4~g} % at %{x:,.4~r}<extra>" + words + "</extra>",
             }
         )
         if found:
@@ -93,7 +93,7 @@ def _curve(study: dict[str, Any], key: str, label: str) -> Figure:
         "y": [_short(p["means"][key]) for p in points],
         "line": {"color": "$accent", "width": 2},
         "marker": {"color": "$accent", "size": 5},
-        "hovertemplate": "%{y:,.4~g} at %{x:,.4~g}<extra></extra>",
+        "hovertemplate": "%{y:,.4~r} at %{x:,.4~r}<extra></extra>",
     }
     if all(error):
         halves = [_short((ends[1] - ends[0]) / 2) for ends in error if ends]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,30 +18,9 @@ from simserve.report.distributions import (
     limit_line,
     over_seeds,
 )
+from simserve.report.looks import Look, looks
 from simserve.report.page import Figure
 from simserve.report.stored import equals, floats, short
-
-COLOURS = ("ink", "accent", "queue", "decode", "requeue", "other")
-DASHES = ("solid", "dash", "dot", "dashdot")
-
-
-class Look(NamedTuple):
-    """How a run is drawn wherever it appears."""
-
-    name: str
-    colour: str
-    """A name of the page's palette."""
-    dash: str
-
-    @property
-    def border(self) -> str:
-        """The nearest CSS border style of the line, for keys in the text."""
-        return {"solid": "solid", "dot": "dotted"}.get(self.dash, "dashed")
-
-
-def looks(names: list[str]) -> list[Look]:
-    """Return a look for each run; colours return with another dash after six."""
-    return [Look(n, COLOURS[i % 6], DASHES[i // 6 % 4]) for i, n in enumerate(names)]
 
 
 def overlays(runs: dict[str, StoredRun], limits: dict[str, float]) -> dict[str, Figure]:
@@ -113,18 +92,41 @@ def frontier(table: dict[str, Any], x_key: str, y_key: str) -> Figure:
         "text": [p.name for p in points],
         "textposition": _label_places([(xs[p.name], ys[p.name]) for p in points]),
         "marker": {"color": [f"${p.colour}" for p in points], "size": 10},
-        "hovertemplate": "%{text}: %{x:,.4~g} ms, %{y:,.4~g} ms<extra></extra>",
+        "hovertemplate": "%{text}: %{x:,.4~r} ms, %{y:,.4~r} ms<extra></extra>",
         "cliponaxis": False,
     }
+    names = [p.name for p in points]
+    axes = {}
+    for axis, row in (("x", rows[x_key]), ("y", rows[y_key])):
+        ends = [row["values"][name] for name in names]
+        if any((row.get("intervals") or {}).get(name) for name in names):
+            dots[f"error_{axis}"] = _whiskers(row, names)
+            ends += [end for name in names for end in row["intervals"][name] or () if end > 0]
+        axes[f"{axis}axis"] = _axis(f"{row['label']}, ms", ends)
     return {
         "data": [line, dots] if points else [],
         "layout": {
             "height": 21,
-            "xaxis": _axis(f"{rows[x_key]['label']}, ms", [xs[p.name] for p in points]),
-            "yaxis": _axis(f"{rows[y_key]['label']}, ms", [ys[p.name] for p in points]),
+            **axes,
             "margin": {"t": 26, "l": 60, "r": 30, "b": 44},
             "showlegend": False,
         },
+    }
+
+
+def _whiskers(row: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """Return the intervals of the runs' values over several seeds, as plotly draws them."""
+    ends = [row["intervals"][name] or [row["values"][name]] * 2 for name in names]
+    values = np.array([row["values"][name] for name in names])
+    lows, highs = np.array(ends).T
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": short(highs - values),
+        "arrayminus": short(values - lows),
+        "color": "$muted",
+        "thickness": 1,
+        "width": 3,
     }
 
 
@@ -246,7 +248,7 @@ def hits_by_capacity(table: dict[str, Any]) -> Figure:
         "textposition": "top center",
         "line": {"color": "$muted", "width": 1.5, "dash": "dot"},
         "marker": {"color": [f"${p.colour}" for p in points], "size": 10},
-        "hovertemplate": "%{text}: %{x:,.4~g} tokens, %{y:.3~g} %<extra></extra>",
+        "hovertemplate": "%{text}: %{x:,.4~r} tokens, %{y:.3~g} %<extra></extra>",
         "cliponaxis": False,
     }
     return {

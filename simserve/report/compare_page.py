@@ -6,7 +6,9 @@ from typing import Any
 
 from simserve.metrics.comparison import StoredComparison
 from simserve.metrics.store import StoredRun
-from simserve.report.compare_charts import frontier, hits_by_capacity, looks, overlays, prompt_sources
+from simserve.report.compare_charts import frontier, hits_by_capacity, overlays, prompt_sources
+from simserve.report.compare_differences import paired_charts, relative_differences
+from simserve.report.compare_time import runs_over_time
 from simserve.report.compare_words import (
     change_words,
     comparison_headline,
@@ -19,11 +21,14 @@ from simserve.report.compare_words import (
 from simserve.report.facts import complete
 from simserve.report.format import NBSP, percent
 from simserve.report.kv_words import kv_sentences
+from simserve.report.looks import looks
 from simserve.report.page import Figure, render
 from simserve.report.published_words import published_words
 from simserve.report.ratio import ratio_charts, ratio_points, ratio_sentences
 from simserve.report.run_page import run_charts, run_context
 from simserve.report.split_words import split_headline
+from simserve.report.terms import anchor, term_filter
+from simserve.report.warnings import warnings
 
 FRONTIER_FROM = 3
 """Runs from which on a chart of trade-offs says more than the table."""
@@ -77,6 +82,9 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         manifest=complete(base.manifest),
         scenario_yaml=base.scenario_yaml,
         definitions=base.summary["definitions"],
+        term=term_filter(base.summary["definitions"]),
+        anchor=anchor,
+        judged={name: run["verdict"].word for name, run in runs.items() if run["verdict"]},
         frontier="ttft-itl" in charts,
     )
 
@@ -86,7 +94,10 @@ def comparison_charts(found: StoredComparison) -> dict[str, Figure]:
     slo = found.runs[found.table["base"]].summary["whole"]["slo"]
     simulated = {name: run for name, run in found.runs.items() if not run.measured}
     figures = ratio_charts(*ratio_points(simulated), slo is not None)
+    figures["differences"] = relative_differences(found.table)
     figures |= overlays(found.runs, slo["limits"] if slo else {})
+    figures |= paired_charts(found.runs, found.table)
+    figures["all-time"] = runs_over_time(simulated)
     figures["prompt-sources"] = prompt_sources({n: run for n, run in found.runs.items() if not run.measured})
     if len(found.runs) >= FRONTIER_FROM:
         figures["ttft-itl"] = frontier(found.table, "whole.ttft_ms.p50", "whole.itl_ms.p99")
@@ -170,4 +181,8 @@ def _equal(table: dict[str, Any], row: Row) -> tuple[str, str]:
 
 
 def _warnings(found: StoredComparison) -> list[tuple[str, str]]:
-    return [(name, line) for name, run in found.runs.items() for line in run.summary["warnings"]]
+    """Return what the runs warn of; what all of them say once."""
+    lines = {name: warnings(run.summary) for name, run in found.runs.items()}
+    shared = [line for line in next(iter(lines.values())) if all(line in own for own in lines.values())]
+    several = [("every run", line) for line in shared] if len(lines) > 1 else []
+    return several + [(name, line) for name, own in lines.items() for line in own if line not in shared]

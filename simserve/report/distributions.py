@@ -65,7 +65,7 @@ def curve_traces(curve: Curve, dash: str = "solid") -> list[dict[str, Any]]:
         "x": short(curve.values),
         "y": short(curve.shares * 100),
         "line": {"color": curve.colour, "width": 2, "dash": dash, "simplify": False},
-        "hovertemplate": "%{y:.4~g} % ≤ %{x:,.4~g} ms<extra>" + curve.label + "</extra>",
+        "hovertemplate": "%{y:.4~g} % ≤ %{x:,.4~r} ms<extra>" + curve.label + "</extra>",
     }
     if curve.band is None or curve.band.low is None or curve.band.high is None:
         return [line]
@@ -114,7 +114,7 @@ def _marks(curve: Curve, means: Mapping[str, Any]) -> dict[str, Any]:
         "y": [float(name[1:]) for name in names],
         "customdata": list(names),
         "marker": {"color": curve.colour, "size": 6},
-        "hovertemplate": "%{customdata} = %{x:,.4~g} ms<extra>" + curve.label + "</extra>",
+        "hovertemplate": "%{customdata} = %{x:,.4~r} ms<extra>" + curve.label + "</extra>",
         "cliponaxis": False,
     }
 

@@ -40,8 +40,17 @@ def over_time(curves: Mapping[str, Band], steady: tuple[float, float] | None) ->
     return drawn(panels(curves), curves, steady)
 
 
-def drawn(rows: list[Panel], curves: Mapping[str, Band], steady: tuple[float, float] | None = None) -> Figure:
-    """Return the panels below each other, with the steady window shaded (in seconds)."""
+def drawn(
+    rows: list[Panel],
+    curves: Mapping[str, Band],
+    steady: tuple[float, float] | None = None,
+    *,
+    keyed: bool = True,
+) -> Figure:
+    """Return the panels below each other, with the steady window shaded (in seconds).
+
+    `keyed` puts the names of a panel's lines beside its title; else the page has them elsewhere.
+    """
     first = min(float(curves[line.key].place[0]) for panel in rows for line in panel.lines)
     last = max(float(curves[line.key].place[-1]) for panel in rows for line in panel.lines)
     unit, scale = _time_unit(last)
@@ -49,13 +58,16 @@ def drawn(rows: list[Panel], curves: Mapping[str, Band], steady: tuple[float, fl
     layout: dict[str, Any] = {
         "height": height,
         "hovermode": "x unified",
+        "hoversubplots": "axis",
         "showlegend": False,
+        "legend": {"traceorder": "normal"},  # of what is said where one points
         "margin": {"t": 28, "l": 56, "r": 14, "b": 44},
         "annotations": [],
         "xaxis": {
             "title": {"text": f"time, {unit}"},
             "anchor": _axis(len(rows) - 1),
             "range": [first / scale, last / scale],
+            "hoverformat": ",.4~r",
         },
         "shapes": [] if steady is None else [_shade(steady[0] / scale, steady[1] / scale)],
     }
@@ -68,7 +80,7 @@ def drawn(rows: list[Panel], curves: Mapping[str, Band], steady: tuple[float, fl
             "rangemode": "tozero",
             "nticks": 5,
         }
-        layout["annotations"].append(_panel_title(panel, top))
+        layout["annotations"].append(_panel_title(panel, top, keyed))
         traces += _panel(panel, curves, scale, _axis(number))
     return {"data": traces, "layout": layout}
 
@@ -124,7 +136,7 @@ def _present(panel: Panel, curves: Mapping[str, Band]) -> Panel:
 def _kv_lines(curves: Mapping[str, Band]) -> list[Line]:
     means, fullest = _pool_lines(curves, "kv_mean"), _pool_lines(curves, "kv_fullest")
     if len(means) == 1:
-        words = "mean" if fullest else "held"
+        words = "KV held, mean" if fullest else "KV held"
         means = [means[0]._replace(name=words)]
         fullest = [line._replace(name="fullest replica", colour="$queue") for line in fullest]
     else:
@@ -161,17 +173,17 @@ def _time_line(time: Float64, values: Float64, line: Line, axis: str, stack: str
         "yaxis": axis,
         "line": {"color": line.colour, "width": 1.5, "dash": line.dash},
         "connectgaps": True,
-        "hovertemplate": "%{y:,.4~g}",
+        "hovertemplate": "%{y:,.4~r}",
     }
     if stack:
         trace |= {"stackgroup": stack, "line": {"color": line.colour, "width": 0.5}}
     return trace
 
 
-def _panel_title(panel: Panel, top: float) -> dict[str, Any]:
+def _panel_title(panel: Panel, top: float, keyed: bool) -> dict[str, Any]:
     keys = "  ".join(f'<span style="color:{line.colour}">■</span> {_safe(line.name)}' for line in panel.lines)
     return {
-        "text": f"<b>{panel.title}</b>   {keys}",
+        "text": f"<b>{panel.title}</b>   {keys}" if keyed else f"<b>{panel.title}</b>",
         "x": 0,
         "xref": "paper",
         "xanchor": "left",

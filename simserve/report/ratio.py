@@ -114,7 +114,7 @@ def _line(labels: list[str], values: np.ndarray, words: str, colour: str, dash: 
         "x": labels,
         "y": short(values),
         "line": {"color": colour, "width": 2, "dash": dash},
-        "hovertemplate": "%{x}: %{y:,.4~g}<extra>" + words + "</extra>",
+        "hovertemplate": "%{x}: %{y:,.4~r}<extra>" + words + "</extra>",
     }
 
 

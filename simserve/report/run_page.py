@@ -21,6 +21,9 @@ from simserve.report.page import Figure
 from simserve.report.published_words import published_words
 from simserve.report.stages import STAGES, stage_chart
 from simserve.report.stored import equals, floats
+from simserve.report.terms import anchor, term_filter
+from simserve.report.verdict import verdict
+from simserve.report.warnings import warnings
 from simserve.report.where import PARTS, parts, where_time_went
 from simserve.units import NS_PER_S
 
@@ -56,6 +59,10 @@ def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
         "parts": _parts_of(run),
         "stages": STAGES,
         "definitions": summary["definitions"],
+        "term": term_filter(summary["definitions"]),
+        "anchor": anchor,
+        "verdict": verdict(summary, manifest),
+        "warnings": warnings(summary),
         "published": published_words(published_rows({"base": run})),
         "provenance": sorted(summary["provenance"], key=_trust),
     }

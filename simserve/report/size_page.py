@@ -37,7 +37,7 @@ def _price(entries: list[dict[str, Any]]) -> Figure:
                     "y": [float(f"{100 * share:.5g}") for _, share in drawn],
                     "text": [f"{e['units']} x {e['words']}" for e, _ in drawn],
                     "marker": {"color": colour, "size": 10},
-                    "hovertemplate": "%{text}<br>%{x:,.4~g} per hour, %{y:.4~g} %<extra>" + name + "</extra>",
+                    "hovertemplate": "%{text}<br>%{x:,.4~r} per hour, %{y:.4~g} %<extra>" + name + "</extra>",
                 }
             )
     layout = {

@@ -177,7 +177,7 @@ def _frontier(points: Sequence[Point], x: str, y: str, x_words: str, y_words: st
         "y": [_short(p["means"][y]) for p in points],
         "text": [_label(p) for p in points],
         "marker": {"color": [SLO_COLOURS[p["slo"]] for p in points], "size": 9},
-        "hovertemplate": "%{text}<br>%{x:,.4~g}, %{y:,.4~g}<extra></extra>",
+        "hovertemplate": "%{text}<br>%{x:,.4~r}, %{y:,.4~r}<extra></extra>",
     }
     layout = {
         "height": 21,
@@ -216,7 +216,7 @@ def _heat_map(done: Sequence[Point], across: str, down: str, key: str) -> Figure
         "z": z,
         "colorscale": [[0, "$paper"], [1, "$accent"]],
         "texttemplate": "%{z:.3~s}" if len(xs) * len(ys) <= 64 else None,
-        "hovertemplate": f"{across} %{{x}}, {down} %{{y}}<br>{label} %{{z:,.4~g}}<extra></extra>",
+        "hovertemplate": f"{across} %{{x}}, {down} %{{y}}<br>{label} %{{z:,.4~r}}<extra></extra>",
         "colorbar": {"thickness": 10, "title": {"text": label, "side": "right"}},
     }
     layout = {

@@ -86,7 +86,7 @@ def _tokens(trace: Trace) -> Figure:
                 "x": _rounded(middle_s),
                 "y": _rounded(sums / width_s),
                 "line": {"color": colour, "width": 1.5, "shape": "hvh"},
-                "hovertemplate": "%{y:,.4~g} tokens/s at %{x:,.0f} s<extra>" + name + "</extra>",
+                "hovertemplate": "%{y:,.4~r} tokens/s at %{x:,.0f} s<extra>" + name + "</extra>",
             }
         )
     return _figure(

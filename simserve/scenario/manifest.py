@@ -38,6 +38,7 @@ def manifest(deployment: Deployment, command: str) -> dict[str, Any]:
         "profiles": {f"{name}.parquet": digest for name, digest in deployment.profiles.hashes().items()},
         "assumptions": assumptions(deployment),
         "slo": scenario.slo.limits() if scenario.slo else None,
+        "slo_asked": scenario.slo.model_dump(include={"attainment", "percentiles"}) if scenario.slo else None,
         "fast_forward": scenario.fast_forward,
         "settings": _settings(deployment),
         **_published(scenario),

@@ -30,6 +30,7 @@ class Opened:
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(path.as_uri())
+        self.page.wait_for_selector("html[data-drawn], html:not(:has(#figures))", state="attached")
 
 
 @pytest.fixture

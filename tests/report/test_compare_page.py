@@ -20,13 +20,15 @@ from simserve.report.compare_words import comparison_headline
 from simserve.report.kv_words import kv_sentences
 
 PHONE = {"viewport": {"width": 390, "height": 800}}
-ALL = {"all-ttft", "all-tpot", "all-itl", "all-e2e", "ttft-itl", "tail-tpot", "prompt-sources"}
+PAIRED = {"paired-ttft", "paired-tpot", "paired-e2e"}
+ALL = {"all-ttft", "all-tpot", "all-itl", "all-e2e", "all-time", "ttft-itl", "tail-tpot", "prompt-sources"}
+ALL |= {"differences"} | PAIRED
 
 DRAWN = """() => [...document.querySelectorAll('.chart')]
     .filter(box => box.querySelector('.main-svg')).map(box => [
     box.id,
     [...box.querySelectorAll('.scatterlayer .lines path, .barlayer .point path, .scatterlayer .points path')]
-        .filter(path => path.getBBox().width > 1).length,
+        .filter(path => Math.max(path.getBBox().width, path.getBBox().height) > 1).length,
     Math.max(...[...box.querySelectorAll('.main-svg')].map(svg => svg.getBoundingClientRect().right)),
 ])"""
 

@@ -47,22 +47,40 @@
     return scaled;
   };
 
-  const draw = (paper) => {
+  const drawOne = (id, paper) => {
+    const box = document.getElementById(id);
+    if (!box || box.closest("details:not([open])")) return; // drawn when it opens
     const palette = palettes[!paper && dark.matches ? "dark" : "light"];
-    for (const [id, figure] of Object.entries(figures)) {
-      const box = document.getElementById(id);
-      if (!box || box.closest("details:not([open])")) continue; // drawn when it opens
-      const { data, layout } = painted(figure, palette);
-      const config = { displayModeBar: false, responsive: !paper, showTips: false };
-      Plotly.react(box, data.map((trace) => sized(trace, rem())), layoutOf(layout, palette, rem(), paper, paper ? PAPER_WIDTH : box.clientWidth), config);
-    }
+    const { data, layout } = painted(figures[id], palette);
+    const config = { displayModeBar: false, responsive: !paper, showTips: false };
+    const width = paper ? PAPER_WIDTH : box.clientWidth;
+    box.style.minHeight = "";
+    Plotly.react(box, data.map((trace) => sized(trace, rem())), layoutOf(layout, palette, rem(), paper, width), config);
+  };
+
+  // What is on the screen first, then the rest one by one, so that the page answers meanwhile; or all at once.
+  const draw = (paper, whole) => {
+    const boxes = Object.keys(figures).map((id) => document.getElementById(id)).filter((box) => box);
+    for (const box of boxes) if (!box.firstChild) box.style.minHeight = `${figures[box.id].layout.height}rem`;
+    const inOrder = boxes.sort((a, b) => (a.compareDocumentPosition(b) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1));
+    const first = inOrder.filter((box) => whole || box.getBoundingClientRect().top < innerHeight);
+    const rest = inOrder.filter((box) => !first.includes(box));
+    const one = () => {
+      if (rest.length) drawOne(rest.shift().id, paper);
+      if (rest.length) setTimeout(one);
+      else document.documentElement.dataset.drawn = "yes";
+    };
+    for (const box of first) drawOne(box.id, paper);
+    setTimeout(() => {
+      performance.mark("ready"); // the page answers from here on
+      one();
+    });
   };
 
   draw(false);
   for (const details of document.querySelectorAll("details.run"))
     details.addEventListener("toggle", () => details.open && draw(false));
-  dark.addEventListener("change", () => draw(false));
-  addEventListener("beforeprint", () => draw(true));
+  dark.addEventListener("change", () => draw(false, true));
+  addEventListener("beforeprint", () => draw(true, true));
   addEventListener("afterprint", () => draw(false));
-  document.documentElement.dataset.drawn = "yes";
 })();

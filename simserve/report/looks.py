@@ -1,0 +1,27 @@
+"""How each run of a comparison is drawn, wherever it appears."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+COLOURS = ("ink", "accent", "queue", "decode", "requeue", "other")
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+class Look(NamedTuple):
+    """How a run is drawn wherever it appears."""
+
+    name: str
+    colour: str
+    """A name of the page's palette."""
+    dash: str
+
+    @property
+    def border(self) -> str:
+        """The nearest CSS border style of the line, for keys in the text."""
+        return {"solid": "solid", "dot": "dotted"}.get(self.dash, "dashed")
+
+
+def looks(names: list[str]) -> list[Look]:
+    """Return a look for each run; colours return with another dash after six."""
+    return [Look(n, COLOURS[i % 6], DASHES[i // 6 % 4]) for i, n in enumerate(names)]

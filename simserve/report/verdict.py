@@ -1,0 +1,82 @@
+"""Whether a run keeps its SLO, in words: met, missed, or not shown by so few seeds."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from simserve.metrics.distribution import PERCENTILES
+from simserve.report.format import latency, percent
+from simserve.report.headline import LIMIT_WORDS, limits_in_words
+
+
+class Verdict(NamedTuple):
+    """The verdict about one run."""
+
+    word: str
+    """met, missed or not shown."""
+    text: str
+
+
+def verdict(summary: dict[str, Any], manifest: dict[str, Any]) -> Verdict | None:
+    """Return the verdict on the whole run, held against what the scenario asks for; None without an SLO."""
+    asked = manifest.get("slo_asked")
+    if not asked or summary["whole"]["slo"] is None:
+        return None
+    found = [*_shares(summary, asked["attainment"]), *_percentiles(summary, asked["percentiles"])]
+    if not found:
+        return None
+    words = {one.word for one in found}
+    word = "missed" if "missed" in words else "not shown" if "not shown" in words else "met"
+    return Verdict(word, "; ".join(one.text for one in found))
+
+
+def _shares(summary: dict[str, Any], asked: float) -> list[Verdict]:
+    limits = summary["whole"]["slo"]["limits"]
+    own = {name: limit for name, limit in limits.items() if name != "itl_ms"}
+    found = []
+    if own:
+        found.append(_share(summary, "attainment", asked, f"of the requests keep {limits_in_words(own)}"))
+    if "itl_ms" in limits:
+        words = f"of the gaps keep {limits_in_words({'itl_ms': limits['itl_ms']})}"
+        found.append(_share(summary, "itl_within_share", asked, words))
+    return found
+
+
+def _share(summary: dict[str, Any], name: str, asked: float, words: str) -> Verdict:
+    value, low, high = _over_seeds(summary, f"whole.slo.{name}", summary["whole"]["slo"][name])
+    if value is None:
+        return Verdict("missed", f"nothing is known {words}, {percent(asked)} asked for")
+    text = f"{percent(value)} {words}, {percent(asked)} asked for"
+    return Verdict(_judge(value - asked, low and low - asked, high and high - asked), text)
+
+
+def _percentiles(summary: dict[str, Any], asked: dict[str, dict[str, float]]) -> list[Verdict]:
+    """Return a verdict for each percentile target that a run keeps (studies judge the others)."""
+    kept = {f"p{number}" for number in PERCENTILES}
+    found = []
+    for key, targets in asked.items():
+        for name, limit in targets.items():
+            value, low, high = _over_seeds(summary, f"whole.{key}.{name}", summary["whole"][key].get(name))
+            if name not in kept or value is None:
+                continue
+            text = f"{name} of {LIMIT_WORDS[key]} is {latency(value)}, {latency(limit)} asked for"
+            found.append(Verdict(_judge(limit - value, high and limit - high, low and limit - low), text))
+    return found
+
+
+def _over_seeds(
+    summary: dict[str, Any], key: str, own: float | None
+) -> tuple[float | None, float | None, float | None]:
+    """Return a number with the ends of its interval: the mean over the seeds where there are several."""
+    block = summary.get("replications")
+    if not block:
+        return own, None, None
+    found = block["measures"].get(key, {"mean": None, "low": None, "high": None})
+    return found["mean"], found["low"], found["high"]
+
+
+def _judge(margin: float, low: float | None, high: float | None) -> str:
+    """Return what a margin says that should not be negative; its interval, if any, must agree."""
+    if low is not None and high is not None and low < 0 <= high:
+        return "not shown"
+    return "met" if margin >= 0 else "missed"

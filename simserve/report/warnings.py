@@ -1,0 +1,38 @@
+"""What a reader must know before believing a run: what it warned of itself, and what its numbers say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simserve.report.format import number, percent
+
+EXTRAPOLATED = 0.05
+"""Share of simulated time outside the measured range of the kernels from which on it is said first."""
+
+
+def warnings(summary: dict[str, Any]) -> list[str]:
+    """Return a line per warning, the most serious first."""
+    counts, share = summary["counts"], summary["provenance"].get("extrapolated", 0.0)
+    lines = []
+    if summary["stability"]["verdict"] == "unstable":
+        lines.append(
+            "Unstable: the queue grew until the end, so every latency says how long the run was. "
+            f"{_sentence(summary['stability']['reason'])}"
+        )
+    lines += [_sentence(line) for line in summary["warnings"]]
+    for what in ("refused", "abandoned", "unfinished"):
+        if counts.get(what):
+            lines.append(
+                f"{number(counts[what])} of {number(counts['requests'])} requests were {what}"
+                + (" by their clients." if what == "abandoned" else ".")
+            )
+    if share > EXTRAPOLATED:
+        lines.append(
+            f"{percent(share)} of the simulated time is extrapolated: outside the sizes that were measured."
+        )
+    return lines
+
+
+def _sentence(text: str) -> str:
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith(".") else f"{text}."
