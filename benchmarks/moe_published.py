@@ -19,12 +19,13 @@ from simserve.experts.eplb import eplb
 from simserve.experts.maxima import RankMaximum
 from simserve.experts.popularity import Zipf
 from simserve.hardware import load_gpu
+from simserve.latency.compile_drafting import compile_speculative_latency, without_overlap
 from simserve.latency.compile_lockstep import compile_lockstep_latency
 from simserve.latency.lockstep import LockstepLatency, RankWork
-from simserve.latency.overhead import IDEAL, SGLANG
+from simserve.latency.overhead import SGLANG
 from simserve.latency.overlap import OverlapSpec
-from simserve.latency.speculative import SpeculativeLatency, draft_model, without_overlap
 from simserve.model import Parallelism, load_model
+from simserve.model.draft import drafter_of
 
 MODEL = load_model("deepseek-v3")
 LAYERS, EXPERTS, TOPK, REDUNDANT = 58, 256, 8, 32
@@ -199,10 +200,8 @@ def decode_rows(on: LockstepLatency, s: float) -> list[Row]:
 def speculation() -> list[Row]:
     """Return multi-token prediction on 16 H200: two requests per rank with contexts of 65,536."""
     parallel, gpu = Parallelism(dp=16, ep=16), load_gpu("h200_sxm")
-    plain, draft = (
-        compile_lockstep_latency(model, gpu, parallel, weights_dtype="fp8_block", overhead=overhead)
-        for model, overhead in ((MODEL, without_overlap(SGLANG)), (draft_model(MODEL), IDEAL))
-    )
+    overhead, drafter = without_overlap(SGLANG), drafter_of(MODEL, "mtp")
+    plain = compile_lockstep_latency(MODEL, gpu, parallel, weights_dtype="fp8_block", overhead=overhead)
     sequences, contexts = np.full(16, 2, np.int64), np.full((16, 1), 65_536 + 2_048, np.int64)
 
     def step_s(lat: LockstepLatency) -> float:
@@ -212,7 +211,10 @@ def speculation() -> list[Row]:
     rest = 2 / 51.0 - one
     found = [Row("no drafts, 65,536 tokens, tokens/s per GPU", 51.0, 2 / one, "no overlap scheduler")]
     for drafts, accepted, rate in ((3, 2.18, 81.5), (4, 2.44, 82.0)):
-        step = step_s(SpeculativeLatency(plain, draft, drafts))
+        verifying = compile_speculative_latency(
+            MODEL, gpu, parallel, drafter, drafts, weights_dtype="fp8_block", overhead=overhead
+        )
+        step = step_s(verifying)
         found += [
             Row(f"MTP, {drafts} drafts, tokens/s per GPU", rate, 2 * accepted / step, f"accepts {accepted}"),
             Row(f"MTP, {drafts} drafts, times", rate / 51.0, accepted * one / step),

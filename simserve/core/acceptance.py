@@ -23,6 +23,7 @@ class Acceptance:
         if not probabilities or not all(0 <= p <= 1 for p in probabilities):
             found = list(probabilities)
             raise ScenarioError(f"acceptance: {found}, allowed are one or more numbers from 0 to 1")
+        self.probabilities = tuple(probabilities)
         self.drafts = len(probabilities)
         self._reached = np.cumprod(np.array(probabilities, np.float64))
         """Chance that draft j and all before it are accepted, descending."""

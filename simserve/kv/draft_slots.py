@@ -25,7 +25,8 @@ class DraftSlots:
         self.lookahead, self.longest = drafting.lookahead, longest
         self.blocks: dict[int, int] = {}
         """Blocks of each request that does not decode (decoding groups count those of their members)."""
-        self._admits_lookahead = drafting.lookahead_at_admission
+        self.admits_lookahead = drafting.lookahead_at_admission
+        """True if who is admitted holds these slots at once."""
 
     def reach(self, tokens: int) -> int:
         """Return the blocks of a running request when its first `tokens` tokens are scheduled."""
@@ -33,7 +34,7 @@ class DraftSlots:
 
     def first_blocks(self, tokens: int) -> int:
         """Return the blocks of a request that is admitted with its first `tokens` tokens, cached ones too."""
-        return self.reach(tokens) if self._admits_lookahead else blocks_for(tokens, self.block_size)
+        return self.reach(tokens) if self.admits_lookahead else blocks_for(tokens, self.block_size)
 
     def needed(self, request: Request, computed: int, tokens: int) -> int:
         """Return the blocks that `tokens` more after `computed` need, beyond those that are held."""

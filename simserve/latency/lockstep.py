@@ -49,6 +49,8 @@ class LockstepLatency:
     stages = 1
     queries = 1
     """Tokens that a decoding sequence computes in a step."""
+    sampled = 1
+    """Those of them that pass the head."""
 
     def __init__(
         self,
@@ -106,7 +108,7 @@ class LockstepLatency:
         most_shown = queries * int(shown.max())
         total *= queries
         attention = self._pages.at(shown, contexts)
-        local = attention + self._by_sequences(queries * shown)[:, None]
+        local = attention + self._by_sequences(self.sampled * shown)[:, None]
         graph = most_shown <= self._graphs
         if graph:
             run_tokens = self.overhead.padded(most_shown)
@@ -135,10 +137,11 @@ class LockstepLatency:
         `works` are those of the ranks with chunks; the others that decode have `sequences` (int64[r]) with
         mean `contexts` (int64[r]).
         """
-        counts = [work.decodes + sum([chunk.tokens for chunk in work.chunks]) for work in works]
-        most = max(max(counts), int(sequences.max(initial=0)))
-        fewest = min(min(counts), int(sequences.min(initial=most)))
-        total = sum(counts) + int(sequences.sum())
+        queries = self.queries
+        counts = [queries * work.decodes + sum([chunk.tokens for chunk in work.chunks]) for work in works]
+        most = max(max(counts), queries * int(sequences.max(initial=0)))
+        fewest = min(min(counts), queries * int(sequences.min(initial=most)))
+        total = sum(counts) + queries * int(sequences.sum())
         working = len(works) + len(sequences)
         pieces = self._pieces(working, fewest, most, self.overlap.min_prefill_tokens)
         most_shown = -(-most // pieces)
@@ -157,13 +160,14 @@ class LockstepLatency:
             cpu_ns = max(cpu_ns, self._sequence_cpu_ns * shown + self._chunk_cpu_ns * len(work.chunks))
         if len(sequences):
             shown = -(-sequences // pieces)
-            rest = self._pages.at(shown, contexts[:, None])[:, 0] + self._by_sequences(shown)
-            local = rest + (padded_ns if graph else self._by_tokens(shown))
+            rest = self._pages.at(shown, contexts[:, None])[:, 0] + self._by_sequences(self.sampled * shown)
+            local = rest + (padded_ns if graph else self._by_tokens(queries * shown))
             slowest, attention = max(slowest, int(local.max())), max(attention, int(rest.max()))
             cpu_ns = max(cpu_ns, self._sequence_cpu_ns * int(sequences.max()))
         one = np.array([slowest], np.int64)
         parts = self._parts(one, most_shown, -(-total // pieces), maximum)
         kernels_ns = self._compose(parts, pieces, np.array([attention], np.int64), run_tokens, True)
+        kernels_ns = kernels_ns + self._mixed_draft_ns(works, sequences, contexts, maximum)
         step_ns = self._with_overhead(kernels_ns, self._step_cpu_ns + cpu_ns, True)
         return int(step_ns[0]), self._note(parts, pieces, total, most_shown, np.array([MIXED]))
 
@@ -235,6 +239,12 @@ class LockstepLatency:
     def _draft_ns(self, sequences: Int64, contexts: Int64, maximum: RankMaximum | None) -> Int64:
         """Return what comes before the step to draft its tokens, int64[k] (nothing here)."""
         return np.zeros(contexts.shape[1], np.int64)
+
+    def _mixed_draft_ns(
+        self, works: Sequence[RankWork], sequences: Int64, contexts: Int64, maximum: RankMaximum | None
+    ) -> int:
+        """Return the same of a step with prompt chunks (nothing here)."""
+        return 0
 
     def attention_page_ns(self, sequences: int, page: int) -> Int64:
         """Return attention of a rank's decode steps, int64[PAGE]."""

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from simserve.core import Chunk
 from simserve.latency.base import PAGE, PROVENANCE
-from simserve.latency.blocks.plan import Plan
+from simserve.latency.blocks.plan import DecodeKernel, Plan
+from simserve.latency.costs import Cost
 from simserve.latency.counted import CountedTimes
 from simserve.latency.grid import ANALYTIC, Float64
 from simserve.latency.kernels.beside import ChunkBeside, call_time
@@ -226,7 +227,7 @@ class TableLatency:
         total_us: Float64 = np.zeros(PAGE)
         tags = np.zeros(PAGE, np.uint8)
         for layers in self.plan.attention:
-            cost = layers.decode.cost(sequences, context)
+            cost = self._attention_cost(layers.decode, sequences, context)
             total_us += cost.us * layers.times
             np.maximum(tags, cost.tags, out=tags)
         made = self._pages[key] = _Page(_to_ns(total_us), tags)
@@ -237,6 +238,10 @@ class TableLatency:
         work_ns, longest_ns, blocks = float(page.work_ns[place]), page.longest_ns[place], 1
         for _, new, cached, _ in chunks:
             key = (len(chunks), new, cached)
+    def _attention_cost(self, kernel: DecodeKernel, sequences: int, context: Float64) -> Cost:
+        """Return one layer's attention of decoding sequences."""
+        return kernel.cost(sequences, context)
+
             work_us, longest_us, tall = self._besides.get(key) or self._price_beside(key)
             work_ns += 1000 * work_us
             longest_ns = max(longest_ns, 1000 * longest_us)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
 from simserve.model.activation import activation_peak
+from simserve.model.draft import DraftMemory
 from simserve.model.kv import KvFootprint, stage_footprint
 from simserve.model.kv_groups import KvGroups
 from simserve.model.memory_rules import (
@@ -106,6 +107,8 @@ class MemorySettings:
     """Groups of layers that share the blocks, where the engine keeps window layers apart."""
     attention_only: bool = False
     """True: FFN layers are on other GPUs (see `ffn_ledger`); norms and routers stay."""
+    draft: DraftMemory | None = None
+    """What a model that drafts tokens takes."""
 
 
 def raw_ledger(settings: MemorySettings) -> MemoryLedger:
@@ -126,10 +129,15 @@ def raw_ledger(settings: MemorySettings) -> MemoryLedger:
 
 def _stage_ledger(settings: MemorySettings, stage: Stage, weights: WeightBytes) -> MemoryLedger:
     lines = [*_fixed_lines(settings), *_weight_lines(settings, weights), *_overhead_lines(settings, stage)]
+    if settings.draft is not None:
+        lines.append(MemoryLine("draft weights", settings.draft.weight_bytes, settings.draft.words))
     kv_bytes = settings.gpu.hbm_bytes - sum(line.bytes for line in lines)
     footprint = stage_footprint(settings.spec, stage.layers, settings.parallelism.tp, settings.kv_dtype)
     groups = settings.kv_groups
     per_token, basis = _kv_per_token(settings, footprint)
+    if settings.draft is not None and settings.draft.kv_bytes_per_token:
+        per_token += settings.draft.kv_bytes_per_token
+        basis += f", of which {settings.draft.kv_bytes_per_token:g} B more for the draft"
     if per_token == 0:
         raise ScenarioError(f"{settings.spec.name} has a pipeline stage without a KV cache; use fewer stages")
     block_bytes = settings.block_size * per_token

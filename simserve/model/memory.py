@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
+from simserve.model.draft import DraftMemory
 from simserve.model.kv_groups import KvGroups
 from simserve.model.ledger import MemoryLedger, MemoryLine, MemorySettings, raw_ledger
 from simserve.model.memory_advice import explain_shortage
@@ -35,6 +36,7 @@ def memory_ledger(
     experts_dtype: str | None = None,
     kv_groups: KvGroups | None = None,
     attention_only: bool = False,
+    draft: DraftMemory | None = None,
 ) -> MemoryLedger:
     """Return the ledger of one GPU, in bytes.
 
@@ -63,6 +65,7 @@ def memory_ledger(
         experts_dtype,
         kv_groups,
         attention_only,
+        draft,
     )
     _check(settings)
     ledger = raw_ledger(settings)

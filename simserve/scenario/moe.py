@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from simserve.scenario.files import find
 from simserve.scenario.moe_spec import ExpertLoadSpec, PlacementSpec
 from simserve.scenario.spec import PoolSpec
 from simserve.units import NS_PER_S
+from simserve.scenario.speculation import Speculation
+from simserve.scenario.speculation import group_latency as verifying_group_latency
 
 UNIFORM = ExpertLoadSpec.model_validate({"kind": "uniform"})
 IN_ORDER = PlacementSpec.model_validate({})
@@ -94,6 +97,7 @@ def group_latency(
     analytic: Any,
     ffn: FfnPool | None = None,
 ) -> LockstepLatency:
+    speculation: Speculation | None = None,
     """Return the step times of one group."""
     load: ExpertLoad = "uniform" if _sampled(spec) else spec.expert_load  # pyright: ignore
     if ffn is not None:
@@ -109,7 +113,8 @@ def group_latency(
             redundant_experts=more,
             analytic=analytic,
         )
-    return compile_lockstep_latency(
+    make = compile_lockstep_latency if speculation is None else partial(verifying_group_latency, speculation)
+    return make(
         model,
         gpu,
         parallel,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -45,6 +46,7 @@ from simserve.scenario.moe import (
 from simserve.scenario.moe_spec import ExpertLoadSpec
 from simserve.scenario.spec import PoolSpec
 from simserve.scenario.split_spec import TransferSpec
+from simserve.scenario.speculation import Speculation, plain_latency, speculating, speculation_of
 
 DEFAULT_EXPERT_LOAD: ExpertLoad = "uniform"
 _OF_THE_HALVES = ("reserved_decode_tokens", "decode_cache")
@@ -79,6 +81,8 @@ class BuiltPool:
     ffn: FfnPool | None = None
     """FFN GPUs beside those of the ranks; None: every GPU does both."""
     half_options: Mapping[str, Any] = field(default_factory=dict)
+    speculation: Speculation | None = None
+    """What drafts tokens, and how they are verified; None: nothing does."""
     """What the scenario's `transfer` says to the policies of a split, as far as they ask for it by name."""
 
     @property
@@ -141,6 +145,9 @@ class BuiltPool:
         engine = self.engine
         make = policy_of(engine, self.spec.role)
         wanted = signature(make).parameters
+        if self.speculation is not None:
+            make = self.speculation.policy(self.spec.role)
+            options = options | {"drafting": self.speculation.drafting}
         options = options | {name: value for name, value in self.half_options.items() if name in wanted}
         if self.ledger.kv_groups is not None:
             options["windows"] = self.ledger.kv_groups.windows
@@ -165,6 +172,7 @@ class BuiltPool:
             role=self.spec.role,
             client_ns=round(1000 * engine.overhead.client_us),
         )
+            acceptance=self.speculation.acceptance if self.speculation is not None else None,
 
 
 class PlannedPool(NamedTuple):
@@ -179,6 +187,7 @@ class PlannedPool(NamedTuple):
     facts: PoolFacts
     ffn: FfnPool | None
 
+    speculation: Speculation | None
 
 def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: ProfileStore) -> PlannedPool:
     """Check pool number `index` and draw up its memory; raises `ScenarioError` for what does not fit."""
@@ -201,22 +210,25 @@ def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: Pr
         _check_experts(spec, model)
         check_tiers(spec, engine)
         ffn = ffn_pool(spec, model, gpu, engine.gpu_memory_utilization, redundant_experts(spec), profiles)
-        ledger = _ledger(model, gpu, parallel, spec, engine)
+        engine = speculating(engine, spec)
+        speculation = speculation_of(spec, model, engine, loaded.scenario.seed, loaded.folder)
+        ledger = _ledger(model, gpu, parallel, spec, engine, speculation)
         limit = _limit(spec, model, ledger)
         if spec.role == "decode" and split_engine(engine).room_first:
             limit = _beside_reserve(limit, ledger, _half_options(loaded)["reserved_decode_tokens"])
     check_lengths(loaded, index, engine, limit.tokens)
     facts = with_ffn(_facts(model, gpu, parallel, spec, engine.sequences), ffn, spec)
-    return PlannedPool(spec, gpu, engine, parallel, ledger, limit, facts, ffn)
+    return PlannedPool(spec, gpu, engine, parallel, ledger, limit, facts, ffn, speculation)
 
 
 def build_pool(
     loaded: LoadedScenario, index: int, model: ModelSpec, profiles: ProfileStore, compiled: dict[Any, Any]
 ) -> BuiltPool:
     """Build pool number `index`; `compiled` holds the step latencies that equal pools share."""
-    spec, gpu, engine, parallel, ledger, limit, facts, ffn = plan_pool(loaded, index, model, profiles)
+    planned = plan_pool(loaded, index, model, profiles)
+    spec, gpu, engine, parallel, ledger, limit, facts, ffn, speculation = planned
     with loaded.blame("pools", index):
-        latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled, ffn)
+        latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled, ffn, speculation)
     tiers = tuple(tier.filled_in(parallel.gpus, gpu.pcie_bytes_per_s) for tier in spec.kv_tiers or ())
     with loaded.blame("pools", index, "expert_load"):
         experts = None
@@ -224,9 +236,22 @@ def build_pool(
             experts = expert_plan(model, ffn.gpu if ffn else gpu, spec, loaded.scenario.seed, loaded.folder)
     assumptions = _assumptions(engine, latency) + tier_assumptions(tiers)
     assumptions += grouping(model, spec, engine).assumptions + afd_assumptions(ffn)
-    half = _half_options(loaded)
+    assumptions += speculation.assumptions if speculation is not None else ()
     return BuiltPool(
-        spec, model, gpu, engine, ledger, limit, latency, facts, assumptions, tiers, experts, ffn, half
+        spec,
+        model,
+        gpu,
+        engine,
+        ledger,
+        limit,
+        latency,
+        facts,
+        assumptions,
+        tiers,
+        experts,
+        ffn,
+        speculation,
+        _half_options(loaded),
     )
 
 
@@ -242,10 +267,21 @@ def has_experts(model: ModelSpec) -> bool:
 
 
 def _ledger(
-    model: ModelSpec, gpu: GpuSpec, parallel: Parallelism, spec: PoolSpec, engine: ResolvedEngine
+    model: ModelSpec,
+    gpu: GpuSpec,
+    parallel: Parallelism,
+    spec: PoolSpec,
+    engine: ResolvedEngine,
+    speculation: Speculation | None,
 ) -> MemoryLedger:
     return memory_ledger(
         model,
+    groups = grouping(model, spec, engine).groups
+    if speculation is not None and groups is not None:
+        raise ScenarioError(
+            "speculation with windows that give KV blocks back is not simulated yet; set "
+            "disable_hybrid_kv_cache_manager: true"
+        )
         gpu,
         parallel,
         weights_dtype=spec.weights_dtype,
@@ -258,10 +294,11 @@ def _ledger(
         rules=memory_rules(engine.label),
         redundant_experts=0 if spec.afd else redundant_experts(spec),
         experts_dtype=spec.experts_dtype,
-        kv_groups=grouping(model, spec, engine).groups,
+        kv_groups=groups,
         attention_only=spec.afd is not None,
     )
 
+        draft=speculation.memory if speculation is not None else None,
 
 def _check_longest(spec: PoolSpec, model: ModelSpec) -> None:
     if spec.max_model_len is not None and spec.max_model_len > model.max_position_embeddings:
@@ -314,14 +351,18 @@ def _latency(
     ffn: FfnPool | None,
 ) -> TableLatency | LockstepLatency:
     """Return the step latency, compiled once per (GPU, parallelism, dtypes, engine)."""
+    speculation: Speculation | None,
     if steps_together(spec):
-        return group_latency(model, gpu, parallel, spec, engine, profiles, loaded.scenario.analytic, ffn)
+        analytic = loaded.scenario.analytic
+        return group_latency(model, gpu, parallel, spec, engine, profiles, analytic, ffn, speculation)
     assert not isinstance(spec.expert_load, ExpertLoadSpec)
     load = spec.expert_load or DEFAULT_EXPERT_LOAD
     dtypes = (spec.weights_dtype, spec.kv_dtype, spec.experts_dtype)
-    key = (gpu.name, parallel, dtypes, load, engine.overhead.name)
+    drafts = speculation and (speculation.drafter, speculation.spec.num_speculative_tokens)
+    key = (gpu.name, parallel, dtypes, load, engine.overhead.name, drafts)
     if key not in compiled:
-        compiled[key] = compile_step_latency(
+        make = compile_step_latency if speculation is None else partial(plain_latency, speculation)
+        compiled[key] = make(
             model,
             gpu,
             parallel,

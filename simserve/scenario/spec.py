@@ -19,6 +19,7 @@ from simserve.scenario.closed_loop_spec import ClosedLoopSpec
 from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
 from simserve.scenario.moe_spec import ExpertLoadSpec, PlacementSpec
 from simserve.scenario.published_spec import PublishedSpec
+from simserve.scenario.speculation_spec import SpeculationSpec
 from simserve.scenario.split_spec import RoleSwitchSpec, TransferSpec
 from simserve.scenario.study_spec import CapacitySpec, SearchSpec, SizeSpec, SweepSpec
 from simserve.workload.synthetic import SyntheticSpec
@@ -193,6 +194,9 @@ class PoolSpec(_Part):
         None,
         description="Attention-FFN disaggregation: FFN layers on GPUs of their own beside the pool's; "
         "default: every GPU does both.",
+    )
+    speculation: SpeculationSpec | None = Field(
+        None, description="Speculative decoding: drafts that each step verifies; default: none."
     )
     max_model_len: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Longest sequence; default: the model's maximum, or what the KV pool holds if less."

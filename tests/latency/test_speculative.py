@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from simserve.hardware import load_gpu
+from simserve.latency.compile_drafting import compile_speculative_latency
 from simserve.latency.compile_lockstep import compile_lockstep_latency
 from simserve.latency.overhead import IDEAL
-from simserve.latency.speculative import SpeculativeLatency, draft_model
 from simserve.model import Parallelism, load_model
+from simserve.model.draft import Drafter, draft_layer
 from simserve.model.params import total_params
 
 RANKS = 16
@@ -16,11 +17,11 @@ RANKS = 16
 def latencies(drafts: int, model: str = "deepseek-v3"):
     spec, gpu, parallel = load_model(model), load_gpu("h200_sxm"), Parallelism(dp=RANKS, ep=RANKS)
     dtype = "fp8_block" if model == "deepseek-v3" else "fp8"
-    plain, draft = (
-        compile_lockstep_latency(one, gpu, parallel, weights_dtype=dtype, overhead=IDEAL)
-        for one in (spec, draft_model(spec))
+    plain = compile_lockstep_latency(spec, gpu, parallel, weights_dtype=dtype, overhead=IDEAL)
+    drafter = Drafter("mtp", draft_layer(spec), 2)
+    return plain, compile_speculative_latency(
+        spec, gpu, parallel, drafter, drafts, weights_dtype=dtype, overhead=IDEAL
     )
-    return plain, SpeculativeLatency(plain, draft, drafts)
 
 
 def step_ns(latency, batch: int, context: int) -> int:
@@ -46,7 +47,7 @@ def test_more_drafts_cost_more() -> None:
 
 def test_the_draft_is_one_layer_and_the_head() -> None:
     """DeepSeek-V3's model card: the MTP module has 11.5 B parameters beside the shared embedding and head."""
-    draft = draft_model(load_model("deepseek-v3"))
+    draft = draft_layer(load_model("deepseek-v3"))
     assert draft.num_layers == 1
     own = total_params(draft) - 2 * draft.vocab_size * draft.hidden_size
     assert own == pytest.approx(11.5e9, rel=0.02)

@@ -98,6 +98,14 @@ class MlaDecode:
         products = sum(product.cost(tokens).us for product in self._products)
         return us + products + self._indexer_us(tokens, context)
 
+    def verify_cost(self, batch: int, new: int, context: Float64) -> Cost:
+        """Return `absorbed_us` for `new` queries at each context (float64[n]), with its provenance."""
+        us = self.absorbed_many_us(batch, np.full_like(context, new), context)
+        tags = self.cost(batch, context).tags
+        if self._grid is not None:
+            tags = np.maximum(tags, self._grid.tagged(self.latent.heads * new, float(batch), context)[1])
+        return Cost(us, tags.astype(np.uint8))
+
     def _attended(self, context):
         top = self.latent.attention.index_topk
         return np.minimum(context, float(top)) if top else context

@@ -147,17 +147,19 @@ class VllmSplitPolicy(VllmPolicy):
             if not self._apart(request):
                 return admitted
             if self._line.loaded:
-                self._admit_loaded(request, chunks)
+                if not self._admit_loaded(request, chunks):
+                    return admitted
                 admitted.append(request)
                 budget -= 1
             elif not self._take_room(request):
                 return admitted
 
-    def _admit_loaded(self, request: Request, chunks: list[Chunk]) -> None:
-        """Admit the head, whose blocks are all here: its last prompt token is computed again."""
+    def _admit_loaded(self, request: Request, chunks: list[Chunk]) -> bool:
+        """Admit the head, whose blocks are all here: its last prompt token is computed again. Return True."""
         self.queue.pop()
         self.run_list[request.id] = request
         chunks.append(self.schedule_chunk(request, 1))
+        return True
 
     def _take_room(self, request: Request) -> bool:
         """Hold blocks for a whole prompt whose KV is to come; False if there is no room.
