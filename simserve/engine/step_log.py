@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from simserve.core import Batch
 from simserve.core.steps import Steps
+from simserve.core.verify import VerifyBatch
 from simserve.engine.decode_table import DecodeTable
 from simserve.engine.meter import Meter
 from simserve.engine.replica import Replica
@@ -82,6 +83,30 @@ class _LoggingMeter(Meter):
     def run(self, start_ns: int, end_ns: int, policy: Policy, batch: Batch, live: int, steps: int) -> None:
         """Count the steps (see `Meter`) and record them if they lie in the window."""
         super().run(start_ns, end_ns, policy, batch, live, steps)
+        self._record(start_ns, end_ns, policy, batch, steps, batch.decode_context)
+
+    def verified(
+        self, start_ns: int, end_ns: int, policy: Policy, batch: VerifyBatch, tokens: NDArray[np.int64]
+    ) -> None:
+        """Count steps that verified drafts (see `Meter`) and record each: their contexts are no series."""
+        super().verified(start_ns, end_ns, policy, batch, tokens)
+        steps, contexts = len(tokens), batch.context_sums
+        ends = [end_ns] if steps == 1 else self._ends(start_ns, batch.decodes, contexts[:steps])
+        for begin_ns, stop_ns, context in zip([start_ns, *ends], ends, contexts.tolist(), strict=False):
+            self._record(begin_ns, stop_ns, policy, batch, 1, context)
+
+    def _ends(self, start_ns: int, sequences: int, contexts: NDArray[np.int64]) -> list[int]:
+        """Return when each step of a run ends."""
+        ends = [start_ns]
+        for number, offset in zip(*np.divmod(contexts // sequences, PAGE), strict=True):
+            times = self._times.page(sequences, int(number)).cumulative_ns
+            ends.append(ends[-1] + times[offset + 1] - times[offset])
+        return ends[1:]
+
+    def _record(
+        self, start_ns: int, end_ns: int, policy: Policy, batch: Batch, steps: int, context: int
+    ) -> None:
+        """Keep a row if it lies in the window and there is room."""
         log = self._log
         if end_ns < log.window.start_ns or start_ns > log.window.end_ns or log.cut_ns is not None:
             return
@@ -95,7 +120,7 @@ class _LoggingMeter(Meter):
                 end_ns,
                 steps,
                 batch.decodes,
-                batch.decode_context,
+                context,
                 len(batch.chunks),
                 batch.prompt_tokens,
                 len(batch.admitted),

@@ -14,6 +14,7 @@ from simserve.metrics.groups import GROUP_DEFINITIONS, GroupUse, group_uses
 from simserve.metrics.limits import Limit, limits
 from simserve.metrics.replications import Replications
 from simserve.metrics.slo import Slo
+from simserve.metrics.speculation import DRAFT_DEFINITIONS, DraftUse, draft_uses
 from simserve.metrics.stability import Stability, judge
 from simserve.metrics.stages import STAGE_DEFINITIONS, SplitSummary, split_summary, split_warnings
 from simserve.metrics.tiers import TierUse, tier_uses, tier_warnings
@@ -79,6 +80,8 @@ class Summary:
     """Stages and transfers of a prefill/decode split."""
     groups: list[GroupUse] = field(default_factory=list)
     """Groups of attention ranks that step together; empty without them."""
+    speculation: list[DraftUse] = field(default_factory=list)
+    """Speculative decoding by pool; empty without it."""
     replications: Replications | None = None
     """What other seeds add; None for a single run."""
 
@@ -89,6 +92,8 @@ class Summary:
             del plain["split"]
         if not self.groups:
             del plain["groups"]
+        if not self.speculation:
+            del plain["speculation"]
         if self.replications is None:
             del plain["replications"]
         return plain
@@ -107,6 +112,7 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
     tiers = tier_uses(result)
     split = split_summary(result, whole.start_ns, whole.end_ns)
     pools = pool_uses(result, whole)
+    speculation = draft_uses(result)
     return Summary(
         schema=SCHEMA,
         counts=counts,
@@ -123,10 +129,12 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
         warnings=[*result.warnings, *tier_warnings(tiers), *split_warnings(split)],
         definitions=dict(DEFINITIONS)
         | (STAGE_DEFINITIONS if result.split is not None else {})
-        | (GROUP_DEFINITIONS if result.groups else {}),
+        | (GROUP_DEFINITIONS if result.groups else {})
+        | (DRAFT_DEFINITIONS if speculation else {}),
         kv_tiers=tiers,
         split=split,
         groups=group_uses(result),
+        speculation=speculation,
     )
 
 

@@ -53,6 +53,8 @@ def request_table(result: Result, slo: Slo | None) -> pa.Table:
         table[name] = _nullable(getattr(result, name))
     for name in _LATENCIES:
         table[name] = pa.array(getattr(columns, name), from_pandas=True)
+    if result.verifications is not None:
+        table["verifications"] = _nullable(result.verifications)
     table["status"] = _words(result.status, _STATUS)
     table["reason"] = _words(result.reason, list(result.reasons))
     table["replica"] = _words(result.replica, [replica.name for replica in result.replicas])

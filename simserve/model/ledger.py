@@ -137,7 +137,7 @@ def _stage_ledger(settings: MemorySettings, stage: Stage, weights: WeightBytes) 
     per_token, basis = _kv_per_token(settings, footprint)
     if settings.draft is not None and settings.draft.kv_bytes_per_token:
         per_token += settings.draft.kv_bytes_per_token
-        basis += f", of which {settings.draft.kv_bytes_per_token:g} B more for the draft"
+        basis += f", and {settings.draft.kv_bytes_per_token:g} B for the draft"
     if per_token == 0:
         raise ScenarioError(f"{settings.spec.name} has a pipeline stage without a KV cache; use fewer stages")
     block_bytes = settings.block_size * per_token

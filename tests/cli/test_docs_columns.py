@@ -14,6 +14,7 @@ import pytest
 
 from simserve.metrics.groups import GroupUse
 from simserve.metrics.limits import Limit
+from simserve.metrics.speculation import DraftUse
 from simserve.metrics.stability import Stability
 from simserve.metrics.stages import LinkUse, SplitSummary
 from simserve.metrics.tiers import TierUse
@@ -103,7 +104,7 @@ def test_every_key_of_the_comparison_is_described(folder: Path) -> None:
     assert {key for key in keys(table) if key not in CODE | runs} == set()
 
 
-@pytest.mark.parametrize("part", [TierUse, GroupUse, SplitSummary, LinkUse, Use, Stability, Limit])
+@pytest.mark.parametrize("part", [TierUse, GroupUse, DraftUse, SplitSummary, LinkUse, Use, Stability, Limit])
 def test_every_key_that_only_some_runs_have_is_described(part: Any) -> None:
     assert {field.name for field in fields(part)} - CODE == set()
 
