@@ -32,7 +32,7 @@ def eplb(load: Float64, ranks: int, redundant: int, groups: int = 1, nodes: int 
     rows = np.repeat(np.arange(layers), nodes)
     inside = load[rows[:, None], members]
     # Copies within each node, and copies to the node's GPUs.
-    copy_of, copies = _replicate(inside, redundant // nodes)
+    copy_of, copies = replicate(inside, redundant // nodes)
     row = np.arange(len(inside))[:, None]
     slot_load = (inside / copies)[row, copy_of]
     order = _pack(slot_load, ranks // nodes)
@@ -40,7 +40,7 @@ def eplb(load: Float64, ranks: int, redundant: int, groups: int = 1, nodes: int 
     return Placement(members[row, local].reshape(layers, -1).astype(np.int64), experts, ranks)
 
 
-def _replicate(load: Float64, redundant: int) -> tuple[Int64, Int64]:
+def replicate(load: Float64, redundant: int) -> tuple[Int64, Int64]:
     """Return the expert of each copy, int64[n, experts + redundant], and the copies of each expert."""
     rows, experts = load.shape
     copies = np.ones((rows, experts), np.int64)

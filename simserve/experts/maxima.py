@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, floor, log2
 
 import numpy as np
@@ -67,6 +68,11 @@ class RankMaximum:
     def layers(self) -> int:
         """MoE layers."""
         return len(self.shares)
+
+    @cached_property
+    def crossing(self) -> float:
+        """Picks that leave their node, over those that would if copies were chosen at random."""
+        return self.placement.crossing(self.shares)
 
     def busiest(self, tokens: int, samples: int, seed: int = 0) -> Float64:
         """Return gamma of `samples` steps of `tokens` tokens, float64[samples, layers].

@@ -1,6 +1,7 @@
 """Where experts lie: each rank holds equally many physical slots per layer, each a copy of one expert.
 
-The picks of an expert are spread evenly over its copies, unless a batch is balanced anew (`balancing`).
+The picks of an expert are spread evenly over its copies, unless a batch is balanced anew (`balancing`) or
+tokens go to the nearest copy (`topology`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class Placement:
     """Logical expert of each physical slot, int64[layers, slots]; rank r has the r-th equal part of them."""
     experts: int
     ranks: int
+    nodes: int = 1
+    """More than one: tokens take a copy on their own node where there is one."""
 
     @property
     def slots_per_rank(self) -> int:
@@ -48,7 +51,28 @@ class Placement:
     @cached_property
     def split(self) -> Float64:
         """Share of an expert's picks that goes to each rank, float64[layers, experts, ranks]."""
-        return self.on_ranks / self.copies[:, :, None]
+        even = self.on_ranks / self.copies[:, :, None]
+        if self.nodes == 1:
+            return even
+        by_node = self.on_ranks.reshape(*self.on_ranks.shape[:2], self.nodes, -1)
+        here = by_node.sum(axis=3, keepdims=True)
+        near = np.divide(by_node, here, out=np.zeros_like(by_node), where=here > 0).reshape(even.shape)
+        return (near + self._nodes_without[:, :, None] * even) / self.nodes
+
+    @cached_property
+    def _nodes_without(self) -> Float64:
+        """Nodes without a copy of each expert, float64[layers, experts]."""
+        by_node = self.on_ranks.reshape(*self.on_ranks.shape[:2], self.nodes, -1).sum(axis=3)
+        return (by_node == 0).sum(axis=2).astype(np.float64)
+
+    def crossing(self, shares: Float64) -> float:
+        """Return the picks that leave their node, over those that would if copies were chosen at random.
+
+        `shares`: picks per expert, float64[layers, experts]. 1 where the nearest copy is not preferred.
+        """
+        if self.nodes == 1:
+            return 1.0
+        return float((shares * self._nodes_without).sum() / shares.sum() / (self.nodes - 1))
 
     def rank_load(self, load: Float64) -> Float64:
         """Return picks per rank, float64[..., layers, ranks], from picks per expert, [..., experts]."""

@@ -17,6 +17,7 @@ from simserve.experts.eplb import eplb
 from simserve.experts.maxima import EVEN, RankMaximum, Spreading
 from simserve.experts.picks import Float64
 from simserve.experts.placement import Placement, imbalance, moved_slots
+from simserve.experts.topology import topology_aware
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Rebalancing:
     """Weights of one expert in one layer: what a moved copy transfers."""
     bytes_per_s: float = 50e9
     """At which a rank fetches."""
+    near: bool = False
+    """True: copies spread over nodes, and tokens take the nearest (see `topology`)."""
     blocking: bool = False
     """True: steps wait for the weights; False: they go on with the old placement until all are there."""
 
@@ -130,7 +133,10 @@ class ExpertState:
         if 1.0 / float(imbalance(self.placement.rank_load(load)).mean()) > how.skip_above:
             self.skipped += 1
             return 0
-        placement = eplb(load, self.placement.ranks, how.redundant, how.groups, how.nodes)
+        if how.near:
+            placement = topology_aware(load, self.placement.ranks, how.redundant, how.nodes)
+        else:
+            placement = eplb(load, self.placement.ranks, how.redundant, how.groups, how.nodes)
         moved = moved_slots(self.placement, placement)
         self.rebalances += 1
         self.moved_bytes += int(moved.sum()) * how.expert_bytes

@@ -63,13 +63,14 @@ class MoeLayers:
         """Return the tokens per rank at which an even exchange takes as long: what the fullest rank sends,
         or what the busiest receives.
 
-        Measured exchanges had uniform picks, whose own unevenness is taken off.
+        Measured exchanges had uniform picks, whose own unevenness is taken off. Where tokens take near copies
+        the network, which bounds an exchange of several nodes, carries so much less.
         """
         together = self._groups[0].kernels.ranks_per_port(most)
         if maximum is None or not together:
             return most
         gamma = maximum.port_gamma(total, together) / self._even_of(maximum).port_gamma(total, together)
-        return max(most, round(gamma * total / self._ranks))
+        return max(1, round(max(most, gamma * total / self._ranks) * maximum.crossing))
 
     def _even_of(self, maximum: RankMaximum) -> RankMaximum:
         """Return uniform picks on the same ranks, for comparison (few layers are enough)."""

@@ -48,6 +48,8 @@ def check_afd(spec: PoolSpec, model: ModelSpec) -> None:
         if value not in (None, 1, ()):
             shown = value if isinstance(value, int | str) else "..."
             raise ScenarioError(f"{name} = {shown}, allowed is none beside afd: {reason}")
+    if spec.placement is not None and spec.placement.kind == "topology":
+        raise ScenarioError("placement = topology, allowed is eplb beside afd: no FFN GPU is near a token")
 
 
 def ffn_pool(

@@ -16,6 +16,7 @@ from simserve.experts.eplb import eplb
 from simserve.experts.maxima import Spreading
 from simserve.experts.popularity import POPULARITIES, popularity_of
 from simserve.experts.state import ExpertPlan, Rebalancing
+from simserve.experts.topology import topology_aware
 from simserve.hardware import GpuSpec
 from simserve.latency import ProfileStore
 from simserve.latency.compile_lockstep import compile_lockstep_latency
@@ -156,7 +157,8 @@ def expert_plan(model: ModelSpec, gpu: GpuSpec, spec: PoolSpec, seed: int, folde
     place = spec.placement or IN_ORDER
     groups, nodes = _topology(first, gpu, spec, place)
     rebalancing = None
-    if place.kind == "eplb" and place.interval_steps is not None:
+    near = place.kind == "topology"
+    if place.kind in ("eplb", "topology") and place.interval_steps is not None:
         rebalancing = Rebalancing(
             place.interval_steps,
             place.window_steps,
@@ -167,6 +169,7 @@ def expert_plan(model: ModelSpec, gpu: GpuSpec, spec: PoolSpec, seed: int, folde
             _expert_bytes(model, first, spec),
             place.move_gb_s * 1e9,
             place.blocking,
+            near,
         )
     return ExpertPlan(
         real,
@@ -220,6 +223,8 @@ def _without_zero_experts(change: Change | None, experts: int) -> Change | None:
 def _topology(moe: MoeFfn, gpu: GpuSpec, spec: PoolSpec, place: PlacementSpec) -> tuple[int, int]:
     """Return expert groups and nodes for a hierarchical placement; (1, 1) for a global one."""
     nodes = -(-expert_ranks(spec) // gpu.gpus_per_node)
+    if place.kind == "topology":
+        return 1, nodes
     if not place.hierarchical or moe.n_group % nodes:
         return 1, 1
     return moe.n_group, nodes
@@ -233,6 +238,8 @@ def _placement(
         return random_placement(layers, experts, ranks, seed, place.redundant_experts)
     if place.kind == "contiguous" or place.start == "contiguous":
         return contiguous(layers, experts, ranks, place.redundant_experts)
+    if place.kind == "topology":
+        return topology_aware(shares, ranks, place.redundant_experts, nodes)
     return eplb(shares, ranks, place.redundant_experts, groups, nodes)
 
 

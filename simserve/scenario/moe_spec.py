@@ -67,29 +67,34 @@ class ExpertLoadSpec(_Part):
 class PlacementSpec(_Part):
     """Where experts lie, and when they move."""
 
-    kind: Literal["contiguous", "random", "eplb"] = Field(
-        "contiguous", description="In order, shuffled, or balanced by load with EPLB."
+    kind: Literal["contiguous", "random", "eplb", "topology"] = Field(
+        "contiguous",
+        description="In order, shuffled, balanced by EPLB, or (topology) with copies on different nodes, of "
+        "which tokens take the nearest.",
     )
     redundant_experts: Annotated[int, Field(ge=0, le=4096)] = Field(
         0, description="Copies per layer beyond the model's own experts."
     )
     start: Literal["balanced", "contiguous"] = Field(
-        "balanced", description="eplb: placed for the load at the start, or in order until a rebalance."
+        "balanced",
+        description="balanced: placed for the load at the start, or in order until a rebalance.",
     )
     interval_steps: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="eplb: steps between rebalances (vLLM: 3000, SGLang: 1000); default: never again."
+        None,
+        description="balanced: steps between rebalances (vLLM: 3000, SGLang: 1000); default: never again.",
     )
     window_steps: Annotated[int, Field(ge=1)] = Field(
-        1000, description="eplb: last steps whose picks a rebalance counts (vLLM and SGLang: 1000)."
+        1000, description="balanced: last steps whose picks a rebalance counts (vLLM and SGLang: 1000)."
     )
     hierarchical: bool = Field(
         True, description="eplb: expert groups stay on one node where they divide over nodes (else global)."
     )
     blocking: bool = Field(
-        False, description="eplb: True if steps wait until weights have moved; False: it is hidden."
+        False, description="balanced: True if steps wait until weights have moved; False: it is hidden."
     )
     skip_above: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="eplb: leave the placement if mean / busiest rank exceeds this; 1: never leave it."
+        1.0,
+        description="balanced: leave the placement if mean / busiest rank exceeds this; 1: never leave it.",
     )
     move_gb_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         40.0, description="GB/s at which a rank fetches weights (one 400 Gb/s NIC at 80 %)."
