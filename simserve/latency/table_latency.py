@@ -233,15 +233,15 @@ class TableLatency:
         made = self._pages[key] = _Page(_to_ns(total_us), tags)
         return made
 
+    def _attention_cost(self, kernel: DecodeKernel, sequences: int, context: Float64) -> Cost:
+        """Return one layer's attention of decoding sequences."""
+        return kernel.cost(sequences, context)
+
     def _beside_ns(self, page: _MixedPage, place: int, chunks: Sequence[Chunk], chunks_ns: int) -> int:
         """Return what decoding sequences add to chunks that alone take `chunks_ns`."""
         work_ns, longest_ns, blocks = float(page.work_ns[place]), page.longest_ns[place], 1
         for _, new, cached, _ in chunks:
             key = (len(chunks), new, cached)
-    def _attention_cost(self, kernel: DecodeKernel, sequences: int, context: Float64) -> Cost:
-        """Return one layer's attention of decoding sequences."""
-        return kernel.cost(sequences, context)
-
             work_us, longest_us, tall = self._besides.get(key) or self._price_beside(key)
             work_ns += 1000 * work_us
             longest_ns = max(longest_ns, 1000 * longest_us)
