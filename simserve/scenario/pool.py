@@ -45,8 +45,8 @@ from simserve.scenario.moe import (
 )
 from simserve.scenario.moe_spec import ExpertLoadSpec
 from simserve.scenario.spec import PoolSpec
-from simserve.scenario.split_spec import TransferSpec
 from simserve.scenario.speculation import Speculation, plain_latency, speculating, speculation_of
+from simserve.scenario.split_spec import TransferSpec
 
 DEFAULT_EXPERT_LOAD: ExpertLoad = "uniform"
 _OF_THE_HALVES = ("reserved_decode_tokens", "decode_cache")
@@ -80,9 +80,9 @@ class BuiltPool:
     """How picks spread over the experts of a group; None: every rank gets the same."""
     ffn: FfnPool | None = None
     """FFN GPUs beside those of the ranks; None: every GPU does both."""
-    half_options: Mapping[str, Any] = field(default_factory=dict)
     speculation: Speculation | None = None
     """What drafts tokens, and how they are verified; None: nothing does."""
+    half_options: Mapping[str, Any] = field(default_factory=dict)
     """What the scenario's `transfer` says to the policies of a split, as far as they ask for it by name."""
 
     @property
@@ -144,10 +144,10 @@ class BuiltPool:
     def _replica(self, name: str, options: dict[str, Any]) -> ReplicaSpec:
         engine = self.engine
         make = policy_of(engine, self.spec.role)
-        wanted = signature(make).parameters
         if self.speculation is not None:
             make = self.speculation.policy(self.spec.role)
             options = options | {"drafting": self.speculation.drafting}
+        wanted = signature(make).parameters
         options = options | {name: value for name, value in self.half_options.items() if name in wanted}
         if self.ledger.kv_groups is not None:
             options["windows"] = self.ledger.kv_groups.windows
@@ -171,8 +171,8 @@ class BuiltPool:
             limit_reason=self.limit.reason,
             role=self.spec.role,
             client_ns=round(1000 * engine.overhead.client_us),
-        )
             acceptance=self.speculation.acceptance if self.speculation is not None else None,
+        )
 
 
 class PlannedPool(NamedTuple):
@@ -186,8 +186,8 @@ class PlannedPool(NamedTuple):
     limit: Limit
     facts: PoolFacts
     ffn: FfnPool | None
-
     speculation: Speculation | None
+
 
 def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: ProfileStore) -> PlannedPool:
     """Check pool number `index` and draw up its memory; raises `ScenarioError` for what does not fit."""
@@ -274,14 +274,14 @@ def _ledger(
     engine: ResolvedEngine,
     speculation: Speculation | None,
 ) -> MemoryLedger:
-    return memory_ledger(
-        model,
     groups = grouping(model, spec, engine).groups
     if speculation is not None and groups is not None:
         raise ScenarioError(
             "speculation with windows that give KV blocks back is not simulated yet; set "
             "disable_hybrid_kv_cache_manager: true"
         )
+    return memory_ledger(
+        model,
         gpu,
         parallel,
         weights_dtype=spec.weights_dtype,
@@ -296,9 +296,9 @@ def _ledger(
         experts_dtype=spec.experts_dtype,
         kv_groups=groups,
         attention_only=spec.afd is not None,
+        draft=speculation.memory if speculation is not None else None,
     )
 
-        draft=speculation.memory if speculation is not None else None,
 
 def _check_longest(spec: PoolSpec, model: ModelSpec) -> None:
     if spec.max_model_len is not None and spec.max_model_len > model.max_position_embeddings:
@@ -349,9 +349,9 @@ def _latency(
     profiles: ProfileStore,
     compiled: dict[Any, Any],
     ffn: FfnPool | None,
+    speculation: Speculation | None,
 ) -> TableLatency | LockstepLatency:
     """Return the step latency, compiled once per (GPU, parallelism, dtypes, engine)."""
-    speculation: Speculation | None,
     if steps_together(spec):
         analytic = loaded.scenario.analytic
         return group_latency(model, gpu, parallel, spec, engine, profiles, analytic, ffn, speculation)
