@@ -31,9 +31,9 @@ from simserve.scenario.engine import ResolvedEngine
 from simserve.scenario.files import find
 from simserve.scenario.moe_spec import ExpertLoadSpec, PlacementSpec
 from simserve.scenario.spec import PoolSpec
-from simserve.units import NS_PER_S
 from simserve.scenario.speculation import Speculation
 from simserve.scenario.speculation import group_latency as verifying_group_latency
+from simserve.units import NS_PER_S
 
 UNIFORM = ExpertLoadSpec.model_validate({"kind": "uniform"})
 IN_ORDER = PlacementSpec.model_validate({})
@@ -97,8 +97,8 @@ def group_latency(
     profiles: ProfileStore,
     analytic: Any,
     ffn: FfnPool | None = None,
-) -> LockstepLatency:
     speculation: Speculation | None = None,
+) -> LockstepLatency:
     """Return the step times of one group."""
     load: ExpertLoad = "uniform" if _sampled(spec) else spec.expert_load  # pyright: ignore
     if ffn is not None:
