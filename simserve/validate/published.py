@@ -6,7 +6,6 @@ A statistic that the source does not name (`_unstated`) is compared with the mea
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
@@ -71,9 +70,9 @@ def run_rows(
     if workers == 1 or len(rows) == 1:
         yield from map(one, rows)
         return
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=ROWS_PER_PROCESS)
-    with pool:
-        yield from pool.map(one, rows)
+    # Not a ProcessPoolExecutor: that of Python 3.11 stops for good when its workers are due for replacement.
+    with get_context("spawn").Pool(workers, maxtasksperchild=ROWS_PER_PROCESS) as pool:
+        yield from pool.imap(one, rows)
 
 
 def _run_requests(row: Row, path: Path, overhead: str | None, profiles: Sequence[str]) -> RowOutcome:
