@@ -43,13 +43,14 @@ def compile_afd_latency(
     experts_dtype: str | None = None,
     expert_load: ExpertLoad = "uniform",
     redundant_experts: int = 0,
+    solve_us: float = 0.0,
     overhead: EngineOverhead = VLLM,
     profiles: ProfileStore | None = None,
     analytic: Literal["allow", "refuse"] = "allow",
 ) -> AfdLatency:
     """Compile the step times of one group: `dp` attention ranks of `tp` GPUs each, and the FFN GPUs.
 
-    Arguments as in `compile_step_latency`. Raises `ScenarioError` for models whose layers do not go from
+    Arguments as in `compile_lockstep_latency`. Raises `ScenarioError` for models whose layers do not go from
     one attention to one FFN.
     """
     check_alternating(spec)
@@ -77,7 +78,7 @@ def compile_afd_latency(
     kinds = [_remote(group, own, theirs, sides, ffn.network) for group in spec.layers]
     rank = TableLatency(plan, IDEAL)
     estimated = tuple(dict.fromkeys([*own.machine.estimated, *theirs.machine.estimated]))
-    side = FfnSide(kinds, ffn.gpus)
+    side = FfnSide(kinds, ffn.gpus, solve_us)
     return AfdLatency(rank, overhead, parallelism.dp, side, ffn.microbatches, estimated=estimated)
 
 

@@ -15,7 +15,7 @@ from simserve.experts.maxima import RankMaximum
 from simserve.latency.blocks.plan import Setting
 from simserve.latency.costs import Cost, LinearOp
 from simserve.latency.counted import CountedTimes
-from simserve.latency.grid import Float64
+from simserve.latency.grid import ANALYTIC, Float64
 from simserve.latency.kernels.exchange import LOW_LATENCY_MAX_TOKENS
 from simserve.latency.kernels.experts import Experts, RoutedExperts
 from simserve.latency.overlap import Ns, Parts
@@ -60,11 +60,12 @@ class RemoteExperts:
 class FfnSide:
     """What the FFN GPUs and the network do in a step (see `moe_layers.MoeLayers`, whose place it takes)."""
 
-    def __init__(self, layers: list[RemoteLayers], gpus: int) -> None:
-        """`layers` in the model's order."""
+    def __init__(self, layers: list[RemoteLayers], gpus: int, solve_us: float = 0.0) -> None:
+        """`layers` in the model's order; `solve_us` comes before the experts of each MoE layer."""
         self.layers = sum(kind.times for kind in layers)
         self._kinds = layers
         self._gpus = gpus
+        self._solve_ns = 1000 * solve_us
         self._local = [CountedTimes(kind.local, 1024) for kind in layers]
         self._known: dict[tuple[int, int], tuple[tuple[LayerTimes, ...], Float64]] = {}
         self._maximum: RankMaximum | None = None
@@ -111,6 +112,8 @@ class FfnSide:
                 routed_ns = 1000 * self._busiest_us(kind.routed, total)
                 received *= self._maximum.port_gamma(total, 1)
             by_tag[int(cost.tags[0])] += kind.times * routed_ns
+            by_tag[ANALYTIC] += kind.times * self._solve_ns
+            routed_ns += self._solve_ns
         ends = []
         for hop in (kind.out, kind.back):
             cost = hop(np.array([float(most)]), np.array([received]))

@@ -82,6 +82,7 @@ def afd_latency(
     *,
     expert_load: ExpertLoad,
     redundant_experts: int,
+    solve_us: float,
     analytic: Any,
 ) -> AfdLatency:
     """Return the step times of one replica: its attention ranks and its FFN GPUs."""
@@ -98,6 +99,7 @@ def afd_latency(
         experts_dtype=spec.experts_dtype,
         expert_load=expert_load,
         redundant_experts=redundant_experts,
+        solve_us=solve_us,
         overhead=engine.overhead,
         profiles=profiles,
         analytic=analytic,

@@ -101,8 +101,8 @@ def group_latency(
 ) -> LockstepLatency:
     """Return the step times of one group."""
     load: ExpertLoad = "uniform" if _sampled(spec) else spec.expert_load  # pyright: ignore
+    solve_us = spec.placement.solve_us if spec.placement and spec.placement.per_batch else 0.0
     if ffn is not None:
-        more = redundant_experts(spec)
         return afd_latency(
             model,
             gpu,
@@ -111,7 +111,8 @@ def group_latency(
             engine,
             profiles,
             expert_load=load,
-            redundant_experts=more,
+            redundant_experts=redundant_experts(spec),
+            solve_us=solve_us,
             analytic=analytic,
         )
     make = compile_lockstep_latency if speculation is None else partial(verifying_group_latency, speculation)
@@ -126,7 +127,7 @@ def group_latency(
         all2all=spec.all2all or "deepep",
         redundant_experts=redundant_experts(spec),
         overlap=spec.overlap or NO_OVERRIDES,
-        solve_us=spec.placement.solve_us if spec.placement and spec.placement.per_batch else 0.0,
+        solve_us=solve_us,
         overhead=engine.overhead,
         profiles=profiles,
         analytic=analytic,
