@@ -16,6 +16,7 @@ from simserve.latency.blocks.plan import All2All, GroupLayers, Plan, Setting
 from simserve.latency.kernels import Machine
 from simserve.latency.kernels.collective import hop_us
 from simserve.latency.kernels.experts import ExpertLoad
+from simserve.latency.launches import with_measured_launches
 from simserve.latency.overhead import VLLM, EngineOverhead
 from simserve.latency.profiles import ProfileStore, shipped_profiles
 from simserve.latency.roofline import BYTES, peaks_of
@@ -68,7 +69,10 @@ def compile_step_latency(
     plans = distinct_plans(spec, setting)
     hop = (start_us, per_token_us)
     estimated = tuple(machine.estimated)
-    latencies = [TableLatency(plan, overhead, parallelism.pp, hop, estimated) for plan in plans]
+    latencies = [
+        TableLatency(plan, with_measured_launches(overhead, machine, plan), parallelism.pp, hop, estimated)
+        for plan in plans
+    ]
     sequences, context = REFERENCE
     slowest = max(latencies, key=lambda latency: latency.step_ns(sequences, sequences * context, ()))
     slowest.forget()

@@ -9,6 +9,7 @@ from simserve.hardware import GpuSpec
 from simserve.latency.blocks.plan import All2All
 from simserve.latency.compile import distinct_plans, setting_of
 from simserve.latency.kernels.experts import ExpertLoad
+from simserve.latency.launches import with_measured_launches
 from simserve.latency.lockstep import LockstepLatency
 from simserve.latency.overhead import IDEAL, VLLM, EngineOverhead
 from simserve.latency.overlap import NO_OVERRIDES, OverlapSpec
@@ -58,5 +59,6 @@ def compile_lockstep_latency(
     )
     (plan,) = distinct_plans(spec, setting)
     rank = TableLatency(plan, IDEAL)
+    overhead = with_measured_launches(overhead, setting.machine, plan)
     estimated = tuple(setting.machine.estimated)
     return LockstepLatency(rank, overhead, parallelism.dp, overlap, estimated=estimated, solve_us=solve_us)

@@ -66,7 +66,11 @@ def _attention(
             if beside:
                 whole_us = _mixed_us(layers, beside, chunks, chunks_us / layers.times)
                 us = whole_us * layers.times - chunks_us
-            parts.append(OpTime(f"{layers.name}, decode", layers.times, us, PROVENANCE[int(cost.tags[0])]))
+            tag = int(cost.tags[0])
+            if chunks and layers.mixes:
+                ratio, tag = layers.mixes.ratio(decodes, float(mean[0]), chunks)
+                us = ratio * (us + chunks_us) - chunks_us
+            parts.append(OpTime(f"{layers.name}, decode", layers.times, us, PROVENANCE[tag]))
     return parts
 
 

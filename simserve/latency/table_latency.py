@@ -20,7 +20,7 @@ from simserve.latency.base import PAGE, PROVENANCE
 from simserve.latency.blocks.plan import DecodeKernel, Plan
 from simserve.latency.costs import Cost
 from simserve.latency.counted import CountedTimes
-from simserve.latency.grid import ANALYTIC, Float64
+from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, Float64
 from simserve.latency.kernels.beside import ChunkBeside, call_time
 from simserve.latency.overhead import EngineOverhead
 
@@ -51,6 +51,8 @@ class _MixedPage(NamedTuple):
     least_ns: array[int]
     empty_ns: float
     tags: bytes
+    sequences: int
+    first_context: int
 
 
 class TableLatency:
@@ -76,7 +78,10 @@ class TableLatency:
         self._pages: dict[tuple[int, int], _Page] = {}
         self._mixed_pages: dict[tuple[int, int], _MixedPage] = {}
         self._besides: dict[tuple[int, int, int], ChunkBeside] = {}
-        self._mixes = any(layers.prefill.decode_beside(1, np.ones(1)) for layers in plan.attention)
+        self._measured_mixes = any(layers.mixes for layers in plan.attention)
+        self._mixes = self._measured_mixes or any(
+            layers.prefill.decode_beside(1, np.ones(1)) for layers in plan.attention
+        )
         """True if decoding sequences cost something else beside prompt chunks than alone."""
         self._chunks: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._fresh = [self._price_fresh(batch) for batch in range(1, FRESH_BATCHES + 1)]
@@ -128,8 +133,8 @@ class TableLatency:
             else:
                 page = self._pages.get(key) or self._price_page(key)
                 decode_ns = page.attention_ns[place]
+                booked[page.tags[place]] += decode_ns
             attention_ns += decode_ns
-            booked[page.tags[place]] += decode_ns
 
         graph = tokens <= self._graphs
         run_tokens = self._padded[tokens] if graph else tokens
@@ -238,7 +243,7 @@ class TableLatency:
         return kernel.cost(sequences, context)
 
     def _beside_ns(self, page: _MixedPage, place: int, chunks: Sequence[Chunk], chunks_ns: int) -> int:
-        """Return what decoding sequences add to chunks that alone take `chunks_ns`."""
+        """Return what decoding sequences add to chunks that alone take `chunks_ns`, and book it."""
         work_ns, longest_ns, blocks = float(page.work_ns[place]), page.longest_ns[place], 1
         for _, new, cached, _ in chunks:
             key = (len(chunks), new, cached)
@@ -247,7 +252,22 @@ class TableLatency:
             longest_ns = max(longest_ns, 1000 * longest_us)
             blocks = max(blocks, tall)
         empty_ns = (blocks - 1) * page.empty_ns
-        return round(call_time(chunks_ns, work_ns, longest_ns, page.least_ns[place], empty_ns)) - chunks_ns
+        whole_ns = call_time(chunks_ns, work_ns, longest_ns, page.least_ns[place], empty_ns)
+        tag = page.tags[place]
+        if self._measured_mixes:
+            ratio, tag = self._mix_ratio(page.sequences, page.first_context + place, chunks)
+            whole_ns *= ratio
+        decode_ns = round(whole_ns) - chunks_ns
+        self._booked_ns[tag] += decode_ns
+        return decode_ns
+
+    def _mix_ratio(self, sequences: int, context: int, chunks: Sequence[Chunk]) -> tuple[float, int]:
+        """Return measured over ruled of all attention in a step (layers that were not measured count as 1)."""
+        weighted, layers, worst = 0.0, 0, 0
+        for kind in self.plan.attention:
+            ratio, tag = kind.mixes.ratio(sequences, context, chunks) if kind.mixes else (1.0, EXTRAPOLATED)
+            weighted, layers, worst = weighted + ratio * kind.times, layers + kind.times, max(worst, tag)
+        return weighted / layers, worst
 
     def _price_mixed_page(self, key: tuple[int, int]) -> _MixedPage:
         sequences, page = key
@@ -266,7 +286,9 @@ class TableLatency:
         work_ns, longest_ns, least_ns = (
             array("q", _to_ns(us).tobytes()) for us in (work_us, longest_us, least_us)
         )
-        made = _MixedPage(work_ns, longest_ns, least_ns, 1000 * empty_us, tags.tobytes())
+        made = _MixedPage(
+            work_ns, longest_ns, least_ns, 1000 * empty_us, tags.tobytes(), sequences, page * PAGE
+        )
         self._mixed_pages[key] = made
         return made
 

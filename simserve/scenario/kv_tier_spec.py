@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from simserve.latency.host_link import HostLink
+
 GigabytesPerSecond = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 LATENCY_US = {"cpu": 10.0, "ssd": 100.0, "remote": 1000.0}
@@ -58,15 +60,22 @@ class KvTierSpec(_Part):
             raise ValueError(f"give exactly one of capacity_gib and capacity_blocks, found {found}")
         return self
 
-    def filled_in(self, gpus: int, pcie_bytes_per_s: float) -> KvTierSpec:
-        """Return the tier with every figure, for a replica of `gpus` GPUs."""
-        read = self.read_gb_s or GB_PER_S.get(self.kind) or pcie_gb_per_s(pcie_bytes_per_s)
+    def filled_in(self, gpus: int, pcie_bytes_per_s: float, measured: HostLink | None = None) -> KvTierSpec:
+        """Return the tier with every figure, for a replica of `gpus` GPUs.
+
+        `measured` is the link to the host's memory, where a profile has it.
+        """
+        link = measured if self.kind == "cpu" else None
+        usual = link.read_gb_s if link else GB_PER_S.get(self.kind) or pcie_gb_per_s(pcie_bytes_per_s)
+        read = self.read_gb_s or usual
+        write = self.write_gb_s or (link.write_gb_s if link and not self.read_gb_s else read)
+        latency_us = link.latency_us if link else LATENCY_US[self.kind]
         return self.model_copy(
             update={
                 "read_gb_s": read,
-                "write_gb_s": self.write_gb_s or read,
+                "write_gb_s": write,
                 "links": self.links or (gpus if self.kind == "cpu" else 1),
-                "latency_us": LATENCY_US[self.kind] if self.latency_us is None else self.latency_us,
+                "latency_us": latency_us if self.latency_us is None else self.latency_us,
             }
         )
 

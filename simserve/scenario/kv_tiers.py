@@ -11,6 +11,7 @@ from simserve.errors import ScenarioError
 from simserve.kv.tier_store import Store, TierSpec
 from simserve.kv.tiers import RecomputeNs, TierCache
 from simserve.latency import TableLatency
+from simserve.latency.host_link import HostLink
 from simserve.scenario.engine import ResolvedEngine
 from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
 from simserve.scenario.spec import PoolSpec
@@ -98,9 +99,15 @@ def recompute_time(latency: TableLatency, budget: int) -> RecomputeNs:
     return recompute_ns
 
 
-def tier_assumptions(tiers: Sequence[KvTierSpec]) -> tuple[str, ...]:
-    """Return what was taken for granted about the tiers, in words."""
-    return tuple(
+def tier_assumptions(tiers: Sequence[KvTierSpec], link: HostLink | None = None) -> tuple[str, ...]:
+    """Return what was taken for granted about the tiers, in words; `link` is the host's, where measured."""
+    words = ()
+    if link and any(tier.kind == "cpu" for tier in tiers):
+        words = (
+            f"link to the host, measured: {link.read_gb_s:.1f} GB/s from it, {link.write_gb_s:.1f} to it, "
+            f"{link.latency_us:.1f} us to begin; a tier's own figures come first",
+        )
+    return words + tuple(
         f"KV tier {tier.kind}: {tier.links} x {tier.read_gb_s:g} GB/s to HBM, {tier.links} x "
         f"{tier.write_gb_s:g} GB/s from it, {tier.latency_us:g} us to the first byte; reads and writes are "
         "served first come, first served, and HBM does not wait for a write"

@@ -14,6 +14,7 @@ from simserve.errors import ScenarioError
 from simserve.experts.state import ExpertPlan
 from simserve.hardware import GpuSpec, load_gpu
 from simserve.latency import ProfileStore, TableLatency, compile_step_latency
+from simserve.latency.host_link import measured_host_link
 from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.lockstep import LockstepLatency
 from simserve.latency.roofline import peaks_of
@@ -229,12 +230,13 @@ def build_pool(
     spec, gpu, engine, parallel, ledger, limit, facts, ffn, speculation = planned
     with loaded.blame("pools", index):
         latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled, ffn, speculation)
-    tiers = tuple(tier.filled_in(parallel.gpus, gpu.pcie_bytes_per_s) for tier in spec.kv_tiers or ())
+    link = measured_host_link(profiles, gpu.name) if spec.kv_tiers else None
+    tiers = tuple(tier.filled_in(parallel.gpus, gpu.pcie_bytes_per_s, link) for tier in spec.kv_tiers or ())
     with loaded.blame("pools", index, "expert_load"):
         experts = None
         if isinstance(latency, LockstepLatency):
             experts = expert_plan(model, ffn.gpu if ffn else gpu, spec, loaded.scenario.seed, loaded.folder)
-    assumptions = _assumptions(engine, latency) + tier_assumptions(tiers)
+    assumptions = _assumptions(engine, latency) + tier_assumptions(tiers, link)
     assumptions += grouping(model, spec, engine).assumptions + afd_assumptions(ffn)
     assumptions += speculation.assumptions if speculation is not None else ()
     return BuiltPool(

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from simserve.latency import ProfileStore
+from simserve.core import Chunk, Request
+from simserve.latency import ProfileStore, explain_step
+from simserve.latency.blocks.plan import AttentionLayers, Plan
+from simserve.latency.costs import Cost, LinearOp
+from simserve.latency.host_link import measured_host_link
 from simserve.latency.kernels.attention import DecodeAttention
 from simserve.latency.kernels.elementwise import elementwise
 from simserve.latency.kernels.experts import Experts, RoutedExperts
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
+from simserve.latency.kernels.mixed import measured_mixes
 from simserve.latency.kernels.mla import Latent, latent_rows
 from simserve.latency.kernels.prefill import PrefillAttention
+from simserve.latency.launches import with_measured_launches
+from simserve.latency.overhead import IDEAL, VLLM
 from simserve.latency.profile_file import ProfileTable, write_profile
 from simserve.latency.roofline import Peaks
+from simserve.latency.table_latency import TableLatency
 from simserve.model.spec import MlaAttention
+from simserve.scenario.kv_tier_spec import KvTierSpec
 
 PEAKS = Peaks({"bf16": 1e15}, 4e12, 450e9)
 HEADS = {"dtype": "bf16", "kv_dtype": "bf16", "q_heads": 8, "kv_heads": 2, "head_dim": 128, "window": 0}
@@ -118,3 +128,85 @@ def test_rotated_inputs_need_no_floor(tmp_path: Path, rotating: bool) -> None:
     heads = Heads(8, 2, 128, 0, "bf16", "bf16")
     us = DecodeAttention(machine(tmp_path), heads).one_us(1, 1024)
     assert (us == pytest.approx(1.0)) is rotating
+
+
+def mixed(folder: Path, measured_us: float) -> tuple[TableLatency, PrefillAttention]:
+    """One layer of attention on a machine that prices decodes and chunks apart (Hopper)."""
+    prefill = attention(folder, True)
+    write(folder, "attn_mixed", {**HEADS, "batch": [4, 8], "kv_len": [1024, 1024], "prefix_len": [0, 0],
+          "q_len": [512, 512], "latency_us": [measured_us, measured_us]})  # fmt: skip
+    here = machine(folder)
+    mixes = measured_mixes(here, prefill.heads, prefill.mixed_ruled_us)
+    layers = AttentionLayers("attention", prefill.decode, prefill, 3, mixes)
+    return TableLatency(Plan(attention=[layers], layers=3), IDEAL), prefill
+
+
+def test_a_measured_mix_takes_what_was_measured(tmp_path: Path) -> None:
+    latency, prefill = mixed(tmp_path, 77.0)
+    chunk = [Chunk(Request(0, 0, 512, 1), 512, 0, False)]
+    assert latency.step_ns(4, 4 * 1024, chunk) == pytest.approx(3 * 77_000, abs=2)
+    booked = latency.step_provenance()
+    assert booked["extrapolated"] == booked["analytic"] == 0
+    assert sum(booked.values()) == pytest.approx(3 * 77_000, abs=2)
+    parts = {part.name: part.us for part in explain_step(latency, 4, 4 * 1024, chunk)}
+    assert sum(parts.values()) == pytest.approx(3 * 77.0, abs=0.01)
+    # Half as many new tokens: the ratio of the edge, on what the rule says there.
+    rule_us = prefill.mixed_ruled_us(4, 1024, 0, 256)
+    ratio = 77.0 / prefill.mixed_ruled_us(4, 1024, 0, 512)
+    half = [Chunk(Request(0, 0, 256, 1), 256, 0, False)]
+    assert latency.step_ns(4, 4 * 1024, half) == pytest.approx(3000 * ratio * rule_us, abs=2)
+
+
+def test_steps_without_decodes_or_chunks_do_not_read_the_mix(tmp_path: Path) -> None:
+    latency, prefill = mixed(tmp_path, 77.0)
+    chunk = [Chunk(Request(0, 0, 512, 1), 512, 0, False)]
+    assert latency.step_ns(0, 0, chunk) == round(3000 * prefill.chunk_us(1, 512, 0)[0])
+    assert latency.step_ns(4, 4 * 1024, []) == round(3000 * prefill.decode.one_us(4, 1024))
+
+
+def launches(folder: Path, kinds: tuple[str, ...]) -> Machine:
+    rows = {("eager", k): 1.0 + 4.0 * k for k in (1, 10, 100)} | {("graph", k): 7.0 + k for k in (1, 10, 100)}
+    kept = {key: us for key, us in rows.items() if key[0] in kinds}
+    kind, kernels = zip(*kept, strict=True)
+    write(folder, "launch", {"kind": list(kind), "kernels": list(kernels), "latency_us": list(kept.values())})
+    return machine(folder)
+
+
+PLAN = Plan(
+    per_token=[LinearOp("product", lambda tokens: Cost(tokens, tokens.astype(np.uint8)), 20)], layers=2
+)
+
+
+def test_measured_launches_replace_the_assumption(tmp_path: Path) -> None:
+    """4 us per kernel and 10 kernels per layer; a graph of no kernels takes 7 us."""
+    found = with_measured_launches(VLLM, launches(tmp_path, ("eager", "graph")), PLAN)
+    assert found.launch_layer_us == pytest.approx(40.0)
+    assert found.step_us == pytest.approx(VLLM.step_us + 7.0)
+    assert found.provenance["launch_layer_us"] == "measured: 4.0 us per kernel, 10 kernels per layer"
+    assert found.provenance["sequence_us"] == VLLM.provenance["sequence_us"]
+
+
+def test_launches_change_nothing_without_graphs_nor_under_a_file_of_constants(tmp_path: Path) -> None:
+    """A device without graphs was timed with its launches; calibrated constants hold them already."""
+    assert with_measured_launches(VLLM, launches(tmp_path / "cpu", ("eager",)), PLAN) is VLLM
+    gpu = launches(tmp_path / "gpu", ("eager", "graph"))
+    calibrated = replace(VLLM, name="mine.yaml", launch_layer_us=1.0)
+    assert with_measured_launches(calibrated, gpu, PLAN) is calibrated
+    assert with_measured_launches(IDEAL, gpu, PLAN) is IDEAL
+
+
+def test_the_host_link_is_what_the_largest_pinned_copies_reach(tmp_path: Path) -> None:
+    write(tmp_path, "host_copy", {
+        "direction": ["h2d", "h2d", "d2h", "h2d"], "pinned": [1, 1, 1, 0],
+        "bytes": [1000, 1_000_000, 1_000_000, 1_000_000], "latency_us": [5.0, 20.0, 25.0, 90.0],
+    })  # fmt: skip
+    store = ProfileStore([tmp_path], shipped=False)
+    link = measured_host_link(store, "lab")
+    assert link == (50.0, 40.0, 5.0)
+    assert measured_host_link(store, "other") is None
+    tier = KvTierSpec(kind="cpu", capacity_gib=1.0)
+    filled = tier.filled_in(2, 64e9, link)
+    assert (filled.read_gb_s, filled.write_gb_s, filled.latency_us) == (50.0, 40.0, 5.0)
+    own = KvTierSpec(kind="cpu", capacity_gib=1.0, read_gb_s=10.0).filled_in(2, 64e9, link)
+    assert (own.read_gb_s, own.write_gb_s) == (10.0, 10.0)
+    assert KvTierSpec(kind="ssd", capacity_gib=1.0).filled_in(2, 64e9, link).read_gb_s == 6.0

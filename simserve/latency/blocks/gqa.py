@@ -14,6 +14,7 @@ from simserve.latency.kernels.collective import all_reduce
 from simserve.latency.kernels.elementwise import elementwise
 from simserve.latency.kernels.gemm import gemm
 from simserve.latency.kernels.heads import Heads
+from simserve.latency.kernels.mixed import measured_mixes
 from simserve.latency.kernels.prefill import PrefillAttention
 from simserve.latency.roofline import BYTES
 from simserve.model.spec import GqaAttention
@@ -26,7 +27,8 @@ def add_gqa(plan: Plan, attention: GqaAttention, setting: Setting, times: int) -
     decode = DecodeAttention(setting.machine, heads)
     prefill = PrefillAttention(setting.machine, heads, decode)
     name = "attention" if attention.span == "full" else f"attention ({attention.span} {heads.window})"
-    plan.attention.append(AttentionLayers(name, decode, prefill, times))
+    mixes = None if heads.chunked else measured_mixes(setting.machine, heads, prefill.mixed_ruled_us)
+    plan.attention.append(AttentionLayers(name, decode, prefill, times, mixes))
 
 
 def local_heads(attention: GqaAttention, setting: Setting) -> Heads:

@@ -10,6 +10,7 @@ from simserve.latency.grid import Float64
 from simserve.latency.kernels.beside import ChunkBeside, DecodesBeside
 from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.kernels.machine import Machine
+from simserve.latency.kernels.mixed import MeasuredMixes
 from simserve.model.parallel import Parallelism
 
 
@@ -92,6 +93,8 @@ class AttentionLayers(NamedTuple):
     decode: DecodeKernel
     prefill: PrefillKernel
     times: int
+    mixes: MeasuredMixes | None = None
+    """How decodes beside a chunk were measured, where they were."""
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def _rows(machine: Machine, phase: str, mode: str, wanted: tuple[int, int, int, 
     for gpu in (machine.gpu, SAME_NETWORK.get(machine.gpu, "")):
         table = machine.profiles.table(gpu, "ep_a2a") if gpu else None
         rows = table.select(phase=phase, mode=mode) if table else None
-        if rows is not None and (wanted[4] == 1 or max(rows.values("nodes")) > 1):
+        if rows is not None and len(rows) and (wanted[4] == 1 or max(rows.values("nodes")) > 1):
             break
         trust = EXTRAPOLATED
     else:

@@ -226,8 +226,13 @@ def _nearest_shape(shapes: Float64, wanted: Experts) -> Experts:
 
 
 def _preferred(rows: ProfileTable, engine: str) -> ProfileTable:
-    """Keep one backend: the engine's own, else SGLang's (whose kernels vLLM shares), else what there is."""
+    """Keep one backend: the engine's own, else SGLang's (whose kernels vLLM shares), else what there is.
+
+    Of what our own profiler measured all stay, if none is the engine's: the fastest counts.
+    """
     backends = rows.values("backend")
+    if engine not in backends and "source" in rows.names and rows.values("source") == ["simserve"]:
+        return rows
     rows = rows.select(backend=next(it for it in (engine, "sglang", *backends) if it in backends))
     usual = rows.column("kernel") != TRTLLM_LOW_LATENCY
     return rows.where(usual) if engine == "trtllm" and usual.any() else rows

@@ -11,7 +11,7 @@ import numpy as np
 from simserve.latency.costs import Cost
 from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, INTERPOLATED, MEASURED, Float64, Grid
 from simserve.latency.kernels.attention import DecodeAttention
-from simserve.latency.kernels.beside import NO_CHUNK, ChunkBeside, DecodesBeside, MixedCall
+from simserve.latency.kernels.beside import NO_CHUNK, ChunkBeside, DecodesBeside, MixedCall, call_time
 from simserve.latency.kernels.cached import CachedPrompts, on_a_prefix, without_prefix
 from simserve.latency.kernels.heads import Heads, measured_rows
 from simserve.latency.kernels.machine import Machine
@@ -88,6 +88,22 @@ class PrefillAttention:
     def decode_beside(self, sequences: int, context: Float64) -> DecodesBeside | None:
         """Return what decoding sequences bring into a call with prompt chunks; None if they cost the same."""
         return self._mixed.decodes(sequences, context) if self._mixed else None
+
+    def mixed_ruled_us(self, sequences: int, context: float, cached: int, new: int) -> float:
+        """Return what one chunk beside `sequences` decodes takes by the rule."""
+        alone_us, _ = self.chunk_us(1, new, cached)
+        beside = self.decode_beside(sequences, np.array([float(context)]))
+        if beside is None:
+            return alone_us + self.decode.one_us(sequences, context)
+        chunk = self.chunk_beside(1, new, cached)
+        longest_us = float(beside.longest_us[0])
+        return call_time(
+            alone_us,
+            float(beside.work.us[0]) + chunk.work_us,
+            max(longest_us, chunk.longest_us),
+            beside.launch_us + longest_us,
+            (chunk.blocks - 1) * beside.empty_us,
+        )
 
     def chunk_beside(self, batch: int, new: int, cached: int) -> ChunkBeside:
         """Return what one of `batch` equal chunks brings into a call with decoding sequences."""

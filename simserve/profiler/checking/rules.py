@@ -13,7 +13,6 @@ import numpy as np
 
 from simserve.hardware import GpuSpec
 from simserve.latency.kernels.attention import DecodeAttention
-from simserve.latency.kernels.beside import call_time
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.prefill import PrefillAttention
@@ -82,17 +81,4 @@ def _uneven_us(prefill: PrefillAttention, row: dict[str, Any]) -> float:
 
 
 def _mixed_us(prefill: PrefillAttention, row: dict[str, Any]) -> float:
-    new, cached, sequences, context = (row[name] for name in ("q_len", "prefix_len", "batch", "kv_len"))
-    alone_us, _ = prefill.chunk_us(1, new, cached)
-    beside = prefill.decode_beside(sequences, np.array([float(context)]))
-    if beside is None:
-        return alone_us + prefill.decode.one_us(sequences, context)
-    chunk = prefill.chunk_beside(1, new, cached)
-    longest_us = float(beside.longest_us[0])
-    return call_time(
-        alone_us,
-        float(beside.work.us[0]) + chunk.work_us,
-        max(longest_us, chunk.longest_us),
-        beside.launch_us + longest_us,
-        (chunk.blocks - 1) * beside.empty_us,
-    )
+    return prefill.mixed_ruled_us(row["batch"], row["kv_len"], row["prefix_len"], row["q_len"])
