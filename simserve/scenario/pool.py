@@ -217,6 +217,8 @@ def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: Pr
         limit = _limit(spec, model, ledger)
         if spec.role == "decode" and split_engine(engine).room_first:
             limit = _beside_reserve(limit, ledger, _half_options(loaded)["reserved_decode_tokens"])
+        if spec.role == "decode" and speculation is not None:
+            limit = _beside_reserve(limit, ledger, speculation.step_slots)
     check_lengths(loaded, index, engine, limit.tokens)
     facts = with_ffn(_facts(model, gpu, parallel, spec, engine.sequences), ffn, spec)
     return PlannedPool(spec, gpu, engine, parallel, ledger, limit, facts, ffn, speculation)

@@ -40,6 +40,11 @@ class Speculation:
         return self.engine.whole if role == "mixed" else self.engine.decode
 
     @property
+    def step_slots(self) -> int:
+        """KV slots that the first step of a sequence takes beside its prompt."""
+        return self.drafting.width + self.drafting.lookahead
+
+    @property
     def assumptions(self) -> tuple[str, ...]:
         """What is taken for granted, in words."""
         spec, chances = self.spec, self.acceptance.probabilities

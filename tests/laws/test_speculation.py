@@ -57,8 +57,11 @@ def test_all_laws_hold_and_fast_forward_is_stepping(params, data) -> None:
 def one_by_one(probabilities: tuple[float, ...], **settings: Any) -> DraftWorld:
     """A world with room for everything, whose steps all take 1,000 ns."""
     return DraftWorld(
-        probabilities=probabilities, lookahead=len(probabilities), latency=(1000, 0, 0, 0), **settings
-    ).but(kv_blocks=1000)
+        probabilities=probabilities,
+        lookahead=len(probabilities),
+        latency=(1000, 0, 0, 0),
+        **{"kv_blocks": 1000, **settings},
+    )
 
 
 @pytest.mark.parametrize("drafts", [1, 2, 5])
@@ -70,6 +73,7 @@ def test_if_every_draft_is_accepted_each_step_shows_all_of_them(drafts: int, lag
     result = world.run(make_trace([0] * 5, [4] * 5, outputs))
     steps = [math.ceil((n - 1) / (drafts + 1)) for n in outputs]
     assert (result.last_token_ns - result.first_token_ns).tolist() == [1000 * n for n in steps]
+    assert result.verifications is not None
     assert np.maximum(result.verifications, 0).tolist() == steps
     (replica,) = result.replicas
     assert replica.drafting is not None

@@ -31,7 +31,7 @@ NOT_MODELLED: dict[str, str] = {
     "prefill_delayer_max_delay_ms": _DELAY,
     "min_free_slots_delay": _DELAY,
     "stream_interval": _FRONT,
-    "speculative_algorithm": "speculative decoding is not simulated",
+    "speculative_algorithm": "speculative decoding is simulated with vLLM's scheduler only",
     "enable_two_batch_overlap": "steps are not split into overlapping microbatches",
     "enable_dp_attention": "attention data parallelism is not simulated",
     "enable_lora": "adapters are not simulated",

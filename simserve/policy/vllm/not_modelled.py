@@ -36,10 +36,6 @@ NOT_MODELLED: dict[str, NotModelled] = {
     "scheduler_cls": NotModelled("name a policy by its dotted path instead: policy: package.module:Class"),
     "stream_interval": NotModelled(_FRONT),
     "disable_chunked_mm_input": NotModelled("inputs are text"),
-    "speculative_config": NotModelled("speculative decoding is not simulated"),
-    "spec_method": NotModelled("speculative decoding is not simulated", NEW),
-    "spec_model": NotModelled("speculative decoding is not simulated", NEW),
-    "spec_tokens": NotModelled("speculative decoding is not simulated", NEW),
     "structured_outputs_config": NotModelled("grammars are not simulated"),
     "enable_lora": NotModelled("adapters are not simulated"),
     "max_loras": NotModelled("adapters are not simulated"),
@@ -76,6 +72,10 @@ NOT_MODELLED: dict[str, NotModelled] = {
 
 ELSEWHERE = {
     "policy": "is called scheduling_policy",
+    "speculative_config": "is the pool's speculation",
+    "spec_method": "is the pool's speculation.method",
+    "spec_model": "is the pool's speculation.model",
+    "spec_tokens": "is the pool's speculation.num_speculative_tokens",
     "gpu_memory_utilization": "is a key of the pool",
     "max_model_len": "is a key of the pool",
     "kv_cache_dtype": "is the pool's kv_dtype",
