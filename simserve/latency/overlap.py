@@ -96,7 +96,6 @@ def two_batches(half: Parts, core: Ns, order: Order, prompts: bool) -> Ns:
         half.experts * slower,
         np.float64(half.dispatch),
         np.float64(half.combine),
-        half.layers,
     )
     return np.rint(order_of(order, prompts)(times)).astype(np.int64)
 

@@ -11,8 +11,8 @@ stream waits where it needs what was received. What is hidden depends on that or
   hide.
 * ideal: nobody waits, T = max(2 compute, 2 wire).
 
-Layers are taken to be alike, so that sums over layers may be compared; what stands alone in the first and the
-last layer counts in the ideal only.
+Layers are taken to be alike, so that sums over layers may be compared. What stands alone in the first and the
+last layer is left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ class Half(NamedTuple):
     experts: Float64
     dispatch: np.float64
     combine: np.float64
-    layers: int
 
 
 def vllm(half: Half) -> Float64:
@@ -72,10 +71,10 @@ def sglang_prefill(half: Half) -> Float64:
 
 
 def ideal(half: Half) -> Float64:
-    """Return the time of both halves if nobody ever waits, and the pipeline fills once."""
+    """Return the time of both halves if nobody ever waits."""
     wire = half.dispatch + half.combine
     compute = half.before + half.core + half.shared + half.experts
-    return np.maximum(2.0 * compute, 2.0 * wire) + np.minimum(compute, wire) / max(1, half.layers)
+    return 2.0 * np.maximum(compute, wire)
 
 
 def order_of(order: Order, prompts: bool) -> Callable[[Half], Float64]:

@@ -127,10 +127,9 @@ def test_overlaps_by_hand() -> None:
     assert serial(parts._replace(shared=60)).tolist() == [250]
     assert beside(parts, np.array([70])).tolist() == [170]  # 120 of MoE branch beside 70, shared expert 20
     core = np.array([60])
-    # Computes 170, wire 70 hidden but for a tenth.
-    assert two_batches(parts, core, "ideal", False).tolist() == [2 * 170 + 7]
+    assert two_batches(parts, core, "ideal", False).tolist() == [2 * 170]  # wire 70 is hidden
     busy = parts._replace(sms=0.2)  # 70 on the wire take a fifth of the units
-    assert two_batches(busy, core, "ideal", False).tolist() == [2 * 184 + 7]
+    assert two_batches(busy, core, "ideal", False).tolist() == [2 * 184]
     assert two_batches(parts, core, "sglang", False).tolist() == [2 * (20 + 40 + 60 + 50)]
     assert two_batches(parts, core, "vllm", False).tolist() == [100 + 50 + 70 + 120]
 

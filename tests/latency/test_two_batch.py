@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,7 +50,7 @@ def alternating(stages: list[Stage], ahead: int) -> list[tuple[int, Stage]]:
 
 def half(times: tuple[int, ...]) -> Half:
     before, core, shared, experts, dispatch, combine = (np.array([float(LAYERS * ns)]) for ns in times)
-    return Half(before, core, shared, experts, dispatch[0], combine[0], LAYERS)
+    return Half(before, core, shared, experts, dispatch[0], combine[0])
 
 
 def a_layer(times: tuple[int, ...]) -> int:
@@ -108,8 +107,8 @@ def test_vllm_hands_over_at_every_exchange(times) -> None:
 @given(TIMES)
 def test_no_order_beats_the_ideal(times) -> None:
     one = half(times)
-    best = ideal(one)[0] - 2 * a_layer(times)
-    assert all(order(one)[0] >= best for order in (vllm, sglang_decode, sglang_prefill))
+    best = ideal(one)[0]
+    assert all(order(one)[0] >= best - 1e-6 for order in (vllm, sglang_decode, sglang_prefill))
 
 
 def test_what_hides_what_by_hand() -> None:
@@ -118,4 +117,4 @@ def test_what_hides_what_by_hand() -> None:
     assert vllm(one)[0] == LAYERS * (160 + 70 + 90 + 180)
     assert sglang_decode(one)[0] == LAYERS * 2 * (80 + 50 + 100)
     assert sglang_prefill(one)[0] == LAYERS * (320 + 70 + 90 + 90)  # combines wait for the second dispatch
-    assert ideal(one)[0] == pytest.approx(LAYERS * 460 + 160)
+    assert ideal(one)[0] == LAYERS * 460
