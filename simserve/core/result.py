@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -295,6 +295,8 @@ class Result:
     """Groups of attention ranks that step together."""
     verifications: Int64 | None = None
     """Steps in which drafts of the request were verified, -1 if none were; None without speculation."""
+    op_ns: dict[str, float] = field(default_factory=dict)
+    """Simulated busy time by group of kernels; of ranks that step together by what their steps wait for."""
 
     def __len__(self) -> int:
         return len(self.arrival_ns)

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from simserve.engine.gaps import GapRecorder
 from simserve.latency.base import PAGE, StepLatency
+from simserve.latency.op_times import Decoded, op_times
+from simserve.latency.table_latency import TableLatency
 
 _MOST_RUNS = 4 * 512
 """Numbers kept of runs that are not folded yet."""
@@ -75,14 +77,20 @@ class DecodeTable:
             self._pages[key] = page
         return page
 
-    def collect(self, gaps: GapRecorder, provenance_ns: dict[str, float]) -> None:
-        """Add all runs to the histograms of gaps and to the ns by provenance."""
+    def collect(self, gaps: GapRecorder, provenance_ns: dict[str, float], op_ns: dict[str, float]) -> None:
+        """Add all runs to the histograms of gaps, and to the ns by provenance and by group of kernels."""
+        decoded = []
         for (sequences, number), page in self._pages.items():
             durations = np.diff(np.frombuffer(page.cumulative_ns, dtype=np.int64))
             visits, tokens, steady_tokens = page.totals()
             gaps.add_many(durations, tokens, steady_tokens)
-            shares = self.latency.decode_provenance(sequences, number, visits)
-            for name, value in shares.items():
-                provenance_ns[name] = provenance_ns.get(name, 0.0) + value
-        for name, value in self.latency.step_provenance().items():
-            provenance_ns[name] = provenance_ns.get(name, 0.0) + value
+            decoded.append(Decoded(sequences, number, visits, durations))
+            _add(provenance_ns, self.latency.decode_provenance(sequences, number, visits))
+        _add(provenance_ns, self.latency.step_provenance())
+        if isinstance(self.latency, TableLatency):
+            _add(op_ns, op_times(self.latency, decoded))
+
+
+def _add(totals: dict[str, float], more: dict[str, float]) -> None:
+    for name, value in more.items():
+        totals[name] = totals.get(name, 0.0) + value

@@ -67,8 +67,12 @@ def simulate(
         )
     groups = tuple(group.result() for group in cluster.groups)
     provenance_ns: dict[str, float] = {}
+    op_ns: dict[str, float] = {}
     for table in cluster.tables.values():
-        table.collect(recorder.gaps, provenance_ns)
+        table.collect(recorder.gaps, provenance_ns, op_ns)
+    for group in groups:
+        for phase, ns in group.phases_ns.items():
+            op_ns[phase] = op_ns.get(phase, 0.0) + ns
     gaps, steady_gaps = recorder.gaps.results()
     columns = recorder.columns([spec.client_ns for spec in replicas])
     verifications = None
@@ -91,6 +95,7 @@ def simulate(
         split=split_result,
         groups=groups,
         verifications=verifications,
+        op_ns=op_ns,
     )
 
 

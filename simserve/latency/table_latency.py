@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,9 @@ from simserve.latency.kernels.beside import ChunkBeside, call_time
 from simserve.latency.overhead import EngineOverhead
 
 Int64 = NDArray[np.int64]
+
+OVERHEAD = len(PROVENANCE)
+"""Place of the engine's own time in what is booked."""
 
 FIRST_TOKENS = 8192
 FIRST_SEQUENCES = 512
@@ -151,7 +154,7 @@ class TableLatency:
         elif busy_ns < cpu_ns:
             busy_ns = cpu_ns
         total_ns = max(1, busy_ns + self._gap_ns)
-        booked[ANALYTIC] += total_ns - kernels_ns
+        booked[OVERHEAD] += total_ns - kernels_ns
         return total_ns
 
     def hop_ns(self, tokens: int) -> int:
@@ -173,7 +176,8 @@ class TableLatency:
 
     def step_provenance(self) -> dict[str, float]:
         """Return ns by provenance of all that `step_ns` was asked so far."""
-        total = np.array(self._booked_ns, np.float64)
+        total = np.array(self._booked_ns[:OVERHEAD], np.float64)
+        total[ANALYTIC] += self._booked_ns[OVERHEAD]
         for counted, visits in ((self._tokens, self._token_visits), (self._sequences, self._sequence_visits)):
             for count, times in visits.items():
                 total += counted.parts_ns(count) * times
@@ -181,9 +185,28 @@ class TableLatency:
 
     def forget(self) -> None:
         """Drop what was booked so far."""
-        self._booked_ns = [0, 0, 0, 0]
+        self._booked_ns = [0, 0, 0, 0, 0]
         self._token_visits: defaultdict[int, int] = defaultdict(int)
         self._sequence_visits: defaultdict[int, int] = defaultdict(int)
+
+    @property
+    def booked_ns(self) -> list[int]:
+        """What `step_ns` was asked so far: attention by `PROVENANCE`, then what the engine added."""
+        return self._booked_ns
+
+    @property
+    def token_visits(self) -> Mapping[int, int]:
+        """How often `step_ns` was asked for each number of tokens that ran."""
+        return self._token_visits
+
+    @property
+    def sequence_visits(self) -> Mapping[int, int]:
+        """The same for sequences that got a token."""
+        return self._sequence_visits
+
+    def decode_counts(self, sequences: int) -> tuple[int, int]:
+        """Return the tokens that run, and those that are sampled, in a step that only decodes."""
+        return (self._padded[sequences] if sequences <= self._graphs else sequences), sequences
 
     def quietly_step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> int:
         """Return what `step_ns` does, without booking it."""

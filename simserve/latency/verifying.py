@@ -20,11 +20,11 @@ from simserve.core import Chunk
 from simserve.latency.base import PAGE
 from simserve.latency.blocks.plan import DecodeKernel, Plan
 from simserve.latency.costs import Cost
-from simserve.latency.grid import ANALYTIC, Float64
+from simserve.latency.grid import Float64
 from simserve.latency.kernels.attention import DecodeAttention
 from simserve.latency.kernels.mla import MlaDecode
 from simserve.latency.overhead import EngineOverhead
-from simserve.latency.table_latency import TableLatency
+from simserve.latency.table_latency import OVERHEAD, TableLatency
 
 Int64 = NDArray[np.int64]
 
@@ -84,7 +84,7 @@ class VerifyingLatency(TableLatency):
         drafts_ns = self.drafts.step_ns(decodes, decode_context, chunks) if self.drafts else 0
         busy_ns = np.array([kernels_ns + drafts_ns])
         total_ns = int(self._with_overhead(busy_ns, decodes + lasts, batch, bool(batch) or not graph)[0])
-        booked[ANALYTIC] += total_ns - kernels_ns
+        booked[OVERHEAD] += total_ns - kernels_ns
         return total_ns
 
     def _decode_steps(self, sequences: int, page: int) -> Int64:
@@ -116,6 +116,11 @@ class VerifyingLatency(TableLatency):
         tokens = self.queries * sequences
         run_tokens = self._padded[tokens] if tokens <= self._graphs else tokens
         return self._tokens.parts_ns(run_tokens) + self._sequences.parts_ns(self.sampled * sequences)
+
+    def decode_counts(self, sequences: int) -> tuple[int, int]:
+        """Return the tokens that run, and those that are sampled, in a step that only decodes."""
+        tokens = self.queries * sequences
+        return (self._padded[tokens] if tokens <= self._graphs else tokens), self.sampled * sequences
 
     def _attention_cost(self, kernel: DecodeKernel, sequences: int, context: Float64) -> Cost:
         return verify_cost(kernel, sequences, context, self.queries)

@@ -67,6 +67,11 @@ DEFINITIONS: dict[str, str] = {
     "preemptions": "Times that a running request lost its KV and went back to the queue.",
     "recomputed tokens": "Tokens computed again after preemptions.",
     "hit rate": "Prompt tokens found in the prefix cache / prompt tokens, at first admission only.",
+    "operations": (
+        "Busy time of all replicas by group of kernels. Engine overhead is what a step lasts beyond its "
+        "kernels: the engine's own time, launches, gaps. Of ranks that step together: what their steps "
+        "wait for, before any overlap."
+    ),
     "imbalance": "Busiest replica's computed tokens / mean over the pool's replicas.",
     "cost": "GPUs * price per GPU-hour * duration of the whole run / output tokens of completed requests.",
     "percentiles": "Linear interpolation between order statistics (numpy's default). A dash means no data.",

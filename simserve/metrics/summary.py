@@ -69,6 +69,8 @@ class Summary:
     """What limits each pool."""
     provenance: dict[str, float]
     """Share of simulated busy time by where its latency came from."""
+    operations: dict[str, float]
+    """Share of simulated busy time by group of kernels."""
     price_per_hour: float | None
     """Of all GPUs, if every pool has a price."""
     cost_per_million_output_tokens: float | None
@@ -124,6 +126,7 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
         pools=pools,
         limits=limits(result, pools, whole),
         provenance=_shares(result.provenance_ns),
+        operations=_shares(result.op_ns),
         price_per_hour=price,
         cost_per_million_output_tokens=_cost(price, whole, counts),
         warnings=[*result.warnings, *tier_warnings(tiers), *split_warnings(split)],

@@ -61,6 +61,7 @@ def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
         "definitions": summary["definitions"],
         "term": term_filter(summary["definitions"]),
         "anchor": anchor,
+        "operations": sorted(summary.get("operations", {}).items(), key=lambda pair: -pair[1]),
         "verdict": verdict(summary, manifest),
         "warnings": warnings(summary),
         "published": published_words(published_rows({"base": run})),

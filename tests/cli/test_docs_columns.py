@@ -45,7 +45,18 @@ compare:
 replications: 2
 """
 
-OPEN = {"reasons", "cut", "limits", "missed", "definitions", "measures", "values", "changes", "paired"}
+OPEN = {
+    "operations",
+    "reasons",
+    "cut",
+    "limits",
+    "missed",
+    "definitions",
+    "measures",
+    "values",
+    "changes",
+    "paired",
+}
 """Mappings whose keys are names of the run (reasons, limits, measures ...) and not of the format."""
 
 

@@ -1,0 +1,88 @@
+"""The time of a run by group of kernels: the same parts that a single step is explained by."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from simserve.core import Chunk
+from simserve.latency.base import PAGE
+from simserve.latency.explain import explain_step
+from simserve.latency.op_times import DECODE, ENGINE, MIXED, OTHER, Decoded, group_of, op_times
+from simserve.scenario import Scenario, build
+
+SCENARIO = {
+    "name": "ops",
+    "model": "llama-3.1-8b",
+    "engine": "vllm-0.33",
+    "workload": {
+        "synthetic": {
+            "requests": 60,
+            "arrivals": {"kind": "poisson", "rate_per_s": 30.0},
+            "prompt_tokens": {"kind": "lognormal", "p50": 400, "p90": 1500},
+            "output_tokens": {"kind": "lognormal", "p50": 60, "p90": 150},
+        }
+    },
+    "pools": [{"name": "all", "gpu": "h100_sxm"}],
+}
+
+
+@pytest.fixture
+def deployment():
+    return build(Scenario.model_validate(SCENARIO))
+
+
+ROUNDING_NS = 20.0
+
+
+def explained(latency, decodes: int, context: int, chunks: list[Chunk]) -> dict[str, float]:
+    """Return ns by group of one step, from the parts that `simserve profile step` prints."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for part in explain_step(latency, decodes, context, chunks):
+        attends = part.name.startswith("attention,")
+        group = DECODE if not chunks else MIXED
+        name = ENGINE if part.name == "engine overhead" else group if attends else group_of(part.name)
+        found[name] += 1000 * part.us
+    return {name: ns for name, ns in found.items() if ns > ROUNDING_NS}
+
+
+def test_a_step_with_prompts_falls_into_the_parts_that_explain_it(deployment) -> None:
+    latency = deployment.pools[0].latency
+    chunks = [Chunk(0, 700, 0, 1), Chunk(1, 300, 512, 0)]
+    latency.forget()
+    latency.step_ns(12, 9000, chunks)
+    assert op_times(latency, []) == pytest.approx(explained(latency, 12, 9000, chunks), abs=3)
+
+
+def test_decode_steps_fall_into_the_parts_that_explain_them(deployment) -> None:
+    latency = deployment.pools[0].latency
+    latency.forget()
+    visits = np.zeros(PAGE, np.int64)
+    visits[500] = 3
+    durations = np.diff(np.frombuffer(latency.decode_page(20, 0), np.int64))
+    one = explained(latency, 20, 20 * 500, [])
+    found = op_times(latency, [Decoded(20, 0, visits, durations)])
+    assert found == pytest.approx({name: 3 * ns for name, ns in one.items()}, abs=9)
+
+
+def test_the_groups_of_a_run_add_up_to_its_busy_time(deployment) -> None:
+    result = deployment.simulate()
+    assert sum(result.op_ns.values()) == pytest.approx(sum(r.busy_ns for r in result.replicas), rel=1e-6)
+    assert {DECODE, MIXED, "MLP", "attention projections"} <= set(result.op_ns)
+    assert OTHER not in result.op_ns
+    shares = deployment.summarize(result).operations
+    assert sum(shares.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-70b", "deepseek-v3", "qwen3-235b-a22b"])
+def test_every_kernel_has_a_group(model: str) -> None:
+    from simserve.model import preset_names
+
+    if model not in preset_names():
+        pytest.skip(f"{model} does not ship")
+    pools = [{"name": "all", "gpu": "h200_sxm", "tp": 8, "weights_dtype": "fp8"}]
+    plan = build(Scenario.model_validate(SCENARIO | {"model": model, "pools": pools})).pools[0].latency.plan
+    names = {op.name for op in (*plan.per_token, *plan.per_sequence)}
+    assert {name for name in names if group_of(name) == OTHER} == set()
