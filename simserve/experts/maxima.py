@@ -22,6 +22,9 @@ CostUs = Callable[[Float64], Float64]
 """Microseconds of one layer's experts on a rank, from the tokens of the whole group (float64[n], 1 or more)
 that would give the rank its picks if they were dealt out evenly."""
 
+CountedUs = Callable[[Float64, Float64, Float64], Float64]
+"""Microseconds of ranks by picks, experts touched and picks of the busiest expert (arrays of one shape)."""
+
 SAMPLES = 12
 """Steps drawn per point. A step has a draw per layer, and what is wanted is their sum."""
 
@@ -86,30 +89,36 @@ class RankMaximum:
 
     def _loads(self, tokens: int, samples: int, seed: int = 0) -> Float64:
         """Return picks per rank of `samples` steps, float64[samples, layers, ranks]."""
-        random = np.random.default_rng([self._seed, tokens, seed])
-        counts = sample_counts(self.shares, tokens, samples, random)
-        factor = self._spreading.capacity_factor
-        if factor is not None:
-            counts = capped(counts, factor, self._spreading.reroute)
+        counts = self._counts(tokens, samples, seed)
         if self._spreading.per_batch:
             return water_filled(self.placement, counts)
         return self.placement.rank_load(counts)
+
+    def _counts(self, tokens: int, samples: int, seed: int = 0) -> Float64:
+        """Return picks per expert of `samples` steps, float64[samples, layers, experts]."""
+        random = np.random.default_rng([self._seed, tokens, seed])
+        counts = sample_counts(self.shares, tokens, samples, random)
+        factor = self._spreading.capacity_factor
+        return counts if factor is None else capped(counts, factor, self._spreading.reroute)
 
     def steps_us(self, tokens: int, cost_us: CostUs, samples: int, seed: int = 0) -> Float64:
         """Return the cost of `samples` steps, float64[samples]: the slowest rank of each layer, summed."""
         gammas = self.busiest(tokens, samples, seed)
         return cost_us(np.maximum(gammas * tokens, 1.0).ravel()).reshape(gammas.shape).sum(axis=1)
 
-    def mean_us(self, tokens: int, cost_us: CostUs, kernels: str = "") -> float:
+    def mean_us(
+        self, tokens: int, cost_us: CostUs, kernels: str = "", counted_us: CountedUs | None = None
+    ) -> float:
         """Return the mean cost of a step of `tokens` tokens, interpolated between sampled points.
 
-        `kernels` names the cost function: what was sampled is kept under it.
+        `kernels` names the cost functions: what was sampled is kept under it. `counted_us`, where there is
+        one, prices each rank by its own picks, instead of as an even rank with as many.
         """
         low, high, weight = _bracket(tokens)
         even = cost_us(np.array([float(tokens)]))[0] * self.layers
-        ratio = self._ratio(low, cost_us, kernels)
+        ratio = self._ratio(low, cost_us, kernels, counted_us)
         if weight:
-            ratio += weight * (self._ratio(high, cost_us, kernels) - ratio)
+            ratio += weight * (self._ratio(high, cost_us, kernels, counted_us) - ratio)
         return float(even * ratio)
 
     def gamma(self, tokens: int) -> Float64:
@@ -134,13 +143,25 @@ class RankMaximum:
             found = self._points[point] = self.busiest(point, self._samples)
         return found
 
-    def _ratio(self, point: int, cost_us: CostUs, kernels: str) -> float:
+    def _ratio(self, point: int, cost_us: CostUs, kernels: str, counted_us: CountedUs | None) -> float:
         """Return the mean cost of the slowest rank over that of even ranks."""
         key = (point, kernels)
         if key not in self._ratios:
-            costs = cost_us(np.maximum(self._gammas(point) * point, 1.0).ravel())
-            self._ratios[key] = float(costs.mean() / cost_us(np.array([float(point)]))[0])
+            if counted_us is None or self._spreading.per_batch:
+                slowest_us = cost_us(np.maximum(self._gammas(point) * point, 1.0).ravel()).mean()
+            else:
+                slowest_us = self._counted_us(point, counted_us)
+            self._ratios[key] = float(slowest_us / cost_us(np.array([float(point)]))[0])
         return self._ratios[key]
+
+    def _counted_us(self, point: int, counted_us: CountedUs) -> float:
+        """Return the mean over steps and layers of the slowest rank, each rank by its own picks."""
+        total = 0.0
+        for counts in self._counts(point, self._samples):
+            picks = counts[:, :, None] * self.placement.split
+            ranks = (picks.sum(axis=1), np.minimum(picks, 1.0).sum(axis=1), picks.max(axis=1))
+            total += float(counted_us(*ranks).max(axis=-1).mean())
+        return total / self._samples
 
 
 def _bracket(tokens: int) -> tuple[int, int, float]:

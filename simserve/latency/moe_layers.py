@@ -127,7 +127,9 @@ class MoeLayers:
         def cost_us(tokens: Float64) -> Float64:
             return group.kernels.experts(fullest, tokens).us
 
-        return maximum.mean_us(total, cost_us, f"{id(group.kernels)} {low}") / maximum.layers
+        counts = group.kernels.counts
+        name = f"{id(group.kernels)} {low}"
+        return maximum.mean_us(total, cost_us, name, counts.us if counts else None) / maximum.layers
 
     def _experts_key(self, most: int, total: int) -> tuple[int, bool]:
         """Return what the experts' time depends on: all tokens, and which kernels run."""

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 from simserve.core import Chunk, Request
+from simserve.experts import contiguous
+from simserve.experts.maxima import RankMaximum
 from simserve.latency import ProfileStore, explain_step
-from simserve.latency.blocks.plan import AttentionLayers, Plan
+from simserve.latency.blocks.moe_group import GatheredGroup
+from simserve.latency.blocks.plan import AttentionLayers, GroupLayers, Plan, Setting
 from simserve.latency.costs import Cost, LinearOp
 from simserve.latency.host_link import measured_host_link
 from simserve.latency.kernels.attention import DecodeAttention
 from simserve.latency.kernels.elementwise import elementwise
+from simserve.latency.kernels.expert_counts import expert_counts
 from simserve.latency.kernels.experts import Experts, RoutedExperts
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
@@ -22,10 +26,12 @@ from simserve.latency.kernels.mixed import measured_mixes
 from simserve.latency.kernels.mla import Latent, latent_rows
 from simserve.latency.kernels.prefill import PrefillAttention
 from simserve.latency.launches import with_measured_launches
+from simserve.latency.moe_layers import MoeLayers
 from simserve.latency.overhead import IDEAL, VLLM
 from simserve.latency.profile_file import ProfileTable, write_profile
 from simserve.latency.roofline import Peaks
 from simserve.latency.table_latency import TableLatency
+from simserve.model.parallel import Parallelism
 from simserve.model.spec import MlaAttention
 from simserve.scenario.kv_tier_spec import KvTierSpec
 
@@ -210,3 +216,67 @@ def test_the_host_link_is_what_the_largest_pinned_copies_reach(tmp_path: Path) -
     own = KvTierSpec(kind="cpu", capacity_gib=1.0, read_gb_s=10.0).filled_in(2, 64e9, link)
     assert (own.read_gb_s, own.write_gb_s) == (10.0, 10.0)
     assert KvTierSpec(kind="ssd", capacity_gib=1.0).filled_in(2, 64e9, link).read_gb_s == 6.0
+
+
+def counted(folder: Path, hot: float) -> Machine:
+    """5 us, 1 us per expert, 0.1 us per pick; `hot` times as long if all tokens pick one expert."""
+    rows = [
+        (pattern, touched, tokens, factor * (5.0 + touched + 0.1 * 2 * tokens))
+        for pattern, factor in (("even", 1.0), ("one hot", hot))
+        for touched in (2, 8, 32)
+        for tokens in (4, 8, 16, 32, 64, 128, 256)
+    ]
+    pattern, touched, tokens, us = (list(column) for column in zip(*rows, strict=True))
+    shape = {"dtype": "bf16", "hidden": 1024, "inter": 512, "experts": 32, "topk": 2, "backend": "torch"}
+    write(folder, "moe_counts", {**shape, "pattern": pattern, "touched": touched, "busiest": [1] * len(us),
+          "tokens": tokens, "latency_us": us})  # fmt: skip
+    return machine(folder)
+
+
+EXPERTS = Experts(1024, 512, 32, 2, 1, 4, "bf16")
+
+
+def test_experts_by_counts_return_what_was_measured(tmp_path: Path) -> None:
+    counts = expert_counts(counted(tmp_path, 3.0), EXPERTS)
+    assert counts is not None
+    picks, touched = np.array([64.0, 64.0, 64.0, 0.0]), np.array([8.0, 8.0, 8.0, 0.0])
+    # All alike; one picked by each of the 32 tokens; one in the geometric middle; no pick at all.
+    us = counts.us(picks, touched, np.array([8.0, 32.0, 16.0, 0.0]))
+    assert us == pytest.approx([19.4, 3 * 19.4, 3**0.5 * 19.4, 0.0])
+    assert expert_counts(machine(tmp_path / "none"), EXPERTS) is None
+    assert expert_counts(counted(tmp_path, 3.0), replace(EXPERTS, inter=256)) is None
+
+
+def test_the_slowest_rank_is_the_one_with_most_to_read_not_the_one_with_most_picks(tmp_path: Path) -> None:
+    """Two ranks of 4 experts: one gets 240 picks of one expert, the other 80 over its four.
+
+    At 10 us per expert and 0.01 us per pick the second takes longer, which gamma does not see.
+    """
+
+    def counted_us(picks, touched, busiest):
+        return 10.0 * touched + 0.01 * picks
+
+    shares = np.array([[0.75, 0, 0, 0, 0.0625, 0.0625, 0.0625, 0.0625]])
+    maximum = RankMaximum(shares, contiguous(1, 8, 2), samples=200)
+
+    def even_us(tokens):
+        return 10.0 * 4 + 0.01 * tokens / 2
+
+    found = maximum.mean_us(256, even_us, "k", counted_us)
+    assert found == pytest.approx(10 * 4 + 0.01 * 64, rel=0.01)
+    plain = maximum.mean_us(256, even_us, "plain")
+    assert plain == pytest.approx(10 * 4 + 0.01 * 192, rel=0.01)
+
+
+def test_a_group_reads_the_counts(tmp_path: Path) -> None:
+    """The same step with and without the table: only what the ranks' experts take differs."""
+    durations = {}
+    for name, here in (("with", counted(tmp_path / "with", 1.0)), ("without", machine(tmp_path / "without"))):
+        setting = Setting(here, 1024, Parallelism(dp=4, ep=4), "bf16", "bf16", "bf16", "uniform", 8, True)
+        kernels = GatheredGroup(setting, EXPERTS)
+        layers = MoeLayers([GroupLayers(kernels, [], [], 0.0, 1)], 4, 0.0)
+        maximum = RankMaximum(np.full((1, 32), 2 / 32), contiguous(1, 32, 4), samples=50)
+        durations[name] = layers.parts(np.zeros(1, np.int64), 64, 256, maximum, True).experts
+    # 256 tokens: 512 picks, 128 a rank and some more on the busiest, of its 8 experts.
+    assert durations["with"] == pytest.approx(1000 * (5 + 8 + 0.1 * 128), rel=0.1)
+    assert durations["without"] != durations["with"]

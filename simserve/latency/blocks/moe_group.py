@@ -13,6 +13,7 @@ from simserve.latency.costs import Cost, LinearOp
 from simserve.latency.grid import Float64
 from simserve.latency.kernels.collective import all_reduce, collective
 from simserve.latency.kernels.exchange import LOW_LATENCY_MAX_TOKENS, NORMAL_SMS, ExpertExchange
+from simserve.latency.kernels.expert_counts import expert_counts
 from simserve.latency.kernels.experts import Experts, RoutedExperts
 from simserve.latency.kernels.topology import TopologyExchange
 from simserve.latency.roofline import BYTES
@@ -57,6 +58,7 @@ class EpGroup:
         self._small, self._large = (
             RoutedExperts(machine, experts, load, phase) for phase in ("decode", "prefill")
         )
+        self.counts = expert_counts(machine, experts)
 
     def wire(self, sent: Float64, received: Float64) -> tuple[Cost, Cost]:
         """Return dispatch and combine."""
@@ -104,6 +106,7 @@ class GatheredGroup:
             self._before = collective(machine, "token all-gather", "all_gather", gpus, gathered)
             self._after = collective(machine, "token reduce-scatter", "reduce_scatter", gpus, gathered)
         self._experts = RoutedExperts(machine, experts, setting.expert_load)
+        self.counts = expert_counts(machine, experts)
 
     def wire(self, sent: Float64, received: Float64) -> tuple[Cost, Cost]:
         """Return all-gather and reduce-scatter at the fullest rank's tokens, as engines pad them."""

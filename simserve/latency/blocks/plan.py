@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 from simserve.latency.costs import Cost, LinearOp
 from simserve.latency.grid import Float64
 from simserve.latency.kernels.beside import ChunkBeside, DecodesBeside
+from simserve.latency.kernels.expert_counts import ExpertCounts
 from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mixed import MeasuredMixes
@@ -48,6 +49,9 @@ All2All = Literal["deepep", "deepep_low_latency", "deepep_normal", "nccl", "allg
 
 class GroupKernels(Protocol):
     """The kernels of one MoE layer whose time more than one rank decides."""
+
+    counts: ExpertCounts | None
+    """A rank's experts by explicit counts, where they were measured so."""
 
     def wire(self, sent: Float64, received: Float64) -> tuple[Cost, Cost]:
         """Return the cost of getting tokens to their experts, and back.

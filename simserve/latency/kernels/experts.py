@@ -64,6 +64,10 @@ class Experts:
         else:
             touched = local * (1.0 - (1.0 - min(1.0, self.topk / self.experts)) ** tokens)
         touched = np.maximum(touched * share, np.minimum(touched, self.topk))
+        return self.rank_work(touched, picks)
+
+    def rank_work(self, touched: Float64, picks: Float64) -> tuple[Float64, Float64]:
+        """Return FLOPs and bytes on a GPU whose experts `touched` have `picks` tokens together."""
         matrix = 3.0 * self.hidden * self.inter / self.tp
         moved = touched * matrix * BYTES[self.dtype] + picks * 2.0 * (
             2.0 * self.hidden + self.inter / self.tp

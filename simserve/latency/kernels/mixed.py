@@ -16,6 +16,7 @@ from simserve.core import Chunk
 from simserve.latency.grid import Grid
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
+from simserve.latency.profile_file import ProfileTable
 
 AXES = ("batch", "kv_len", "prefix_len", "q_len")
 
@@ -44,8 +45,11 @@ def measured_mixes(
     """
     shape = {name: getattr(heads, name) for name in ("q_heads", "kv_heads", "head_dim", "window")}
     rows = machine.rows("attn_mixed", dtype=heads.dtype, kv_dtype=heads.kv_dtype, **shape)
-    if rows is None:
-        return None
+    return None if rows is None else mixes_of(rows, ruled_us)
+
+
+def mixes_of(rows: ProfileTable, ruled_us: Callable[[int, float, int, int], float]) -> MeasuredMixes:
+    """Return what rows of `attn_mixed` for one shape of heads say."""
     columns = [rows.numbers(name) for name in AXES]
     shapes = zip(*(column.astype(int).tolist() for column in columns), strict=True)
     ruled = np.array([ruled_us(*it) for it in shapes])

@@ -21,6 +21,8 @@ from simserve.profiler.shapes import Shapes
 from simserve.profiler.tensors import copies, normal, whole, width_of
 
 LOADS = ("balanced", "uniform")
+PATTERNS = ("even", "one hot", "zipf")
+"""Of `moe_counts`: the simulator makes its rule of the first two; the third is there to judge the rule."""
 
 
 def balanced_counts(experts: int, picks: int, touched: int | None = None) -> list[int]:
@@ -42,6 +44,18 @@ def uniform_counts(experts: int, tokens: int, topk: int) -> list[int]:
     counts = [0] * experts
     for _ in range(tokens):
         for expert in draw.sample(range(experts), topk):
+            counts[expert] += 1
+    return counts
+
+
+def zipf_counts(experts: int, tokens: int, topk: int) -> list[int]:
+    """Return counts of tokens that pick `topk` experts with weights 1 / rank (the same ones every time)."""
+    draw = random.Random(f"zipf {experts} {tokens} {topk}")
+    counts = [0] * experts
+    for _ in range(tokens):
+        # Of exponential clocks with these rates the first to ring are picked.
+        clocks = sorted(range(experts), key=lambda e: draw.expovariate(1.0 / (e + 1)))
+        for expert in clocks[:topk]:
             counts[expert] += 1
     return counts
 
@@ -147,8 +161,8 @@ class MoeCounts(_Experts):
             inter = -(-shape.inter // shape.tp)
             touches = sorted({shape.topk, shape.experts // 4, shape.experts // 2, shape.experts})
             for count, level in zip(tokens, refinement(len(tokens)), strict=True):
-                for pattern in ("even", "one hot"):
-                    for touched in touches:
+                for pattern in PATTERNS:
+                    for touched in touches if pattern != "zipf" else (shape.experts,):
                         counts = _counts(pattern, shape.experts, count, shape.topk, touched)
                         if counts is None:
                             continue
@@ -174,6 +188,8 @@ def _counts(pattern: str, experts: int, tokens: int, topk: int, touched: int) ->
         return None
     if pattern == "even":
         counts = balanced_counts(experts, tokens * topk, touched)
+    elif pattern == "zipf":
+        counts = zipf_counts(experts, tokens, topk)
     else:
         counts = skewed_counts(experts, tokens, topk, touched)
     return counts if max(counts) <= tokens else None
