@@ -46,7 +46,7 @@ class DraftLane(Lane):
         super().__init__(gaps)
         self._acceptance = acceptance
         self._base = 0
-        self._ahead = np.zeros(1024, np.int64)
+        self._ahead = np.zeros(8, np.int64)
         """Tokens of all members in each step from `_base` on."""
 
     def join(self, answer: Answer) -> None:
@@ -76,7 +76,8 @@ class DraftLane(Lane):
     def tokens(self, steps: int) -> Int64:
         """Return the tokens that each of the next `steps` steps shows, int64[steps] (the caller's own)."""
         first = self.step - self._base
-        return self._ahead[first : first + steps].copy()
+        known = self._ahead[first : first + steps]  # shorter if the last members end within it
+        return np.concatenate([known, np.zeros(steps - len(known), np.int64)])
 
     def verify_alone(self, answer: DraftAnswer, given: int) -> int:
         """Let an answer that is not a member verify `given - 1` drafts; return the tokens shown."""
