@@ -2,8 +2,8 @@
 
 A step is sum over layers of [slowest rank + dispatch + busiest experts + combine] (SGLang and vLLM with
 DP-attention). Layers are taken to be alike, so the slowest rank of a step is slowest in each of its layers.
-With CUDA graphs all ranks run at the padded size of the fullest one, idle ranks too (dummy batches); so an
-idle rank is never the slowest, and costs nothing but the graph of the others.
+With CUDA graphs, and with microbatches, all ranks run at the (padded) size of the fullest one, idle ranks too
+(dummy batches); so an idle rank is never the slowest, and costs nothing but the graph of the others.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class LockstepLatency:
         self._moe: MoeLayers | FfnSide = MoeLayers(groups, ranks, solve_us)
         besides = [op for group in groups for op in group.beside]
         self._beside = CountedTimes(besides, 1024) if besides and overlap.scmoe == "auto" else None
-        attentions = sum(layers.times for layers in rank.plan.attention)
-        self._beside_share = sum(group.beside_attentions for group in groups) / max(1, attentions)
         after = [op for op in rank.plan.per_token if op.name in AFTER_ATTENTION]
         self._after = CountedTimes(after, 1024)
         engine: Order = "sglang" if overhead.kernels == "sglang" else "vllm"
         self._order: Order = engine if overlap.order == "engine" else overlap.order
+        attentions = sum(layers.times for layers in rank.plan.attention)
+        self._beside_share = sum(group.beside_attentions for group in groups) / max(1, attentions)
         self._pages = AttentionPages(lambda sequences, page: self.attention_page_ns(sequences, page))
         self._books = LockstepBooks(rank, self._pages)
         self._graphs = overhead.capture_sizes[-1] if overhead.capture_sizes else 0
@@ -110,11 +110,10 @@ class LockstepLatency:
         attention = self._pages.at(shown, contexts)
         local = attention + self._by_sequences(self.sampled * shown)[:, None]
         graph = most_shown <= self._graphs
-        if graph:
-            run_tokens = self.overhead.padded(most_shown)
+        run_tokens = self.overhead.padded(most_shown) if graph else most_shown
+        if graph or pieces > 1:  # all ranks run at the size of the fullest
             slowest = local.max(axis=0) + self.rank.tokens_ns(run_tokens)
         else:
-            run_tokens = most_shown
             slowest = (local + self._by_tokens(queries * shown)[:, None]).max(axis=0)
         parts = self._parts(slowest, most_shown, -(-total // pieces), maximum)
         kernels_ns = self._compose(parts, pieces, attention.max(axis=0), run_tokens, False)
@@ -146,6 +145,7 @@ class LockstepLatency:
         pieces = self._pieces(working, fewest, most, self.overlap.min_prefill_tokens)
         most_shown = -(-most // pieces)
         graph = most_shown <= self._graphs
+        alike = graph or pieces > 1
         run_tokens = self.overhead.padded(most_shown) if graph else most_shown
         padded_ns = self.rank.tokens_ns(run_tokens)
         slowest = attention = cpu_ns = 0
@@ -154,14 +154,14 @@ class LockstepLatency:
             rest_ns = self.rank.step_ns(work.decodes, work.decode_context, work.chunks) - tokens_ns
             if pieces > 1:
                 rest_ns, tokens_ns = -(-rest_ns // pieces), self.rank.tokens_ns(-(-count // pieces))
-            slowest = max(slowest, rest_ns + (padded_ns if graph else tokens_ns))
+            slowest = max(slowest, rest_ns + (padded_ns if alike else tokens_ns))
             attention = max(attention, rest_ns)
             shown = work.decodes + sum([chunk.last for chunk in work.chunks])
             cpu_ns = max(cpu_ns, self._sequence_cpu_ns * shown + self._chunk_cpu_ns * len(work.chunks))
         if len(sequences):
             shown = -(-sequences // pieces)
             rest = self._pages.at(shown, contexts[:, None])[:, 0] + self._by_sequences(self.sampled * shown)
-            local = rest + (padded_ns if graph else self._by_tokens(queries * shown))
+            local = rest + (padded_ns if alike else self._by_tokens(queries * shown))
             slowest, attention = max(slowest, int(local.max())), max(attention, int(rest.max()))
             cpu_ns = max(cpu_ns, self._sequence_cpu_ns * int(sequences.max()))
         one = np.array([slowest], np.int64)

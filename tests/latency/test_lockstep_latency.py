@@ -144,3 +144,12 @@ def test_longcat_hides_its_experts_beside_dense_layers() -> None:
         )
         times.append(step_ms(latency, [64] * 32))
     assert times[0] < times[1]
+
+
+def test_microbatches_pad_ranks_to_the_fullest() -> None:
+    """vLLM pads all ranks to the largest token count where it splits steps: 400 and 800 tokens cost as 800."""
+    latency = group(8, two_batch=True)
+    context = np.full((8, 1), 2000, np.int64)
+    few = np.array([400] * 7 + [800], np.int64)
+    local = latency.decode_run_ns(few, context, None)[1].slowest_ns
+    assert local.tolist() == latency.decode_run_ns(np.full(8, 800), context, None)[1].slowest_ns.tolist()
