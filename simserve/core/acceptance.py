@@ -25,8 +25,8 @@ class Acceptance:
             raise ScenarioError(f"acceptance: {found}, allowed are one or more numbers from 0 to 1")
         self.probabilities = tuple(probabilities)
         self.drafts = len(probabilities)
-        self._reached = np.cumprod(np.array(probabilities, np.float64))
-        """Chance that draft j and all before it are accepted, descending."""
+        self._reached = np.cumprod(np.array(probabilities, np.float64))[::-1]
+        """Chance that draft j and all before it are accepted, the last draft first: ascending."""
         self._seed = np.uint64(seed)
 
     @property
@@ -39,7 +39,7 @@ class Acceptance:
         with np.errstate(over="ignore"):
             key = _mixed(np.asarray(requests, np.uint64) + _mixed(self._seed + np.uint64(0x9E37)))
             level = (_mixed(key + np.asarray(steps, np.uint64)) >> np.uint64(11)) * 2.0**-53
-        return 1 + (level[..., None] < self._reached).sum(axis=-1)
+        return 1 + self.drafts - np.searchsorted(self._reached, level, side="right")
 
     def produced(self, request: int, steps: int) -> Int64:
         """Return the tokens that a request has after 0, 1, ... `steps` steps, int64[steps + 1]."""

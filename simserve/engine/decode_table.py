@@ -19,18 +19,22 @@ from simserve.latency.table_latency import TableLatency
 
 _MOST_RUNS = 4 * 512
 """Numbers kept of runs that are not folded yet."""
+_MOST_SINGLES = 256
+"""The same of groups of single steps."""
 
 
 class DecodePage:
     """PAGE consecutive decode steps of a number of sequences."""
 
-    __slots__ = ("_changes", "_runs", "cumulative_ns")
+    __slots__ = ("_changes", "_runs", "_singles", "cumulative_ns")
 
     def __init__(self, cumulative_ns: array[int]) -> None:
         """`cumulative_ns`: PAGE + 1 times, as from `StepLatency.decode_page`."""
         self.cumulative_ns = cumulative_ns
         self._runs = array("q")
         """(first step, step after the last, tokens, steady tokens) of each run since the last fold."""
+        self._singles: list[tuple[NDArray[np.int64], int, int]] = []
+        """(steps, tokens, steady tokens) of single steps since then."""
         self._changes = np.zeros((3, PAGE + 1), np.int64)
         """Difference arrays of all runs before: times each step was run, and tokens shown."""
 
@@ -42,13 +46,15 @@ class DecodePage:
 
     def count_each(self, entries: NDArray[np.int64], tokens: int, steady_tokens: int) -> None:
         """Count single steps (int64[n], in any order) that each showed so many tokens after its usual gap."""
-        for changes, amount in zip(self._changes, (1, tokens, steady_tokens), strict=True):
-            np.add.at(changes, entries, amount)
-            np.subtract.at(changes, entries + 1, amount)
+        self._singles.append((entries, tokens, steady_tokens))
+        if len(self._singles) >= _MOST_SINGLES:
+            self._fold_singles()
 
     def totals(self) -> NDArray[np.int64]:
         """Return int64[3, PAGE]: for each step how often it was run, its tokens and its steady tokens."""
         self._fold()
+        if self._singles:
+            self._fold_singles()
         return np.cumsum(self._changes[:, :PAGE], axis=1)
 
     def _fold(self) -> None:
@@ -58,6 +64,16 @@ class DecodePage:
         for changes, amount in zip(self._changes, (1, tokens, steady_tokens), strict=True):
             np.add.at(changes, first, amount)
             np.subtract.at(changes, end, amount)
+
+    def _fold_singles(self) -> None:
+        """Do the same with single steps."""
+        entries = np.concatenate([entries for entries, _, _ in self._singles])
+        sizes = [len(entries) for entries, _, _ in self._singles]
+        amounts = np.array([(1, tokens, steady) for _, tokens, steady in self._singles], np.int64)
+        self._singles = []
+        for changes, amount in zip(self._changes, np.repeat(amounts, sizes, axis=0).T, strict=True):
+            np.add.at(changes, entries, amount)
+            np.subtract.at(changes, entries + 1, amount)
 
 
 class DecodeTable:

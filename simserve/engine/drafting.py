@@ -28,26 +28,31 @@ Int64 = NDArray[np.int64]
 class RunPage(DecodePage):
     """The steps of one run, in order; what is counted here is counted in the pages they are from."""
 
-    __slots__ = ("_pages", "_places", "_which")
+    __slots__ = ("_parts",)
 
     def __init__(self, table: DecodeTable, sequences: int, contexts: Int64) -> None:
-        """`contexts`: int64[steps], the mean context of each step."""
-        numbers, self._places = np.divmod(contexts, PAGE)
-        found, self._which = np.unique(numbers, return_inverse=True)
-        self._pages = [table.page(sequences, number) for number in found.tolist()]
-        durations = np.zeros(len(contexts), np.int64)
-        for index, page in enumerate(self._pages):
-            mine = self._which == index
+        """`contexts`: int64[steps], the mean context of each step, never descending."""
+        first, last = int(contexts[0]) // PAGE, int(contexts[-1]) // PAGE
+        self._parts: list[tuple[DecodePage, Int64]] = []
+        """Pages, and the places in them of the steps that they hold."""
+        ends = [0]
+        start = 0
+        for number in range(first, last + 1):
+            stop = len(contexts)
+            if number < last:
+                stop = int(np.searchsorted(contexts, (number + 1) * PAGE))
+            page, places = table.page(sequences, number), contexts[start:stop] - number * PAGE
             times = np.frombuffer(page.cumulative_ns, np.int64)
-            places = self._places[mine]
-            durations[mine] = times[places + 1] - times[places]
-        self.cumulative_ns = array("q", [0, *np.cumsum(durations).tolist()])
+            ends += (np.cumsum(times[places + 1] - times[places]) + ends[-1]).tolist()
+            self._parts.append((page, places))
+            start = stop
+        self.cumulative_ns = array("q", ends)
 
     def count(self, offset: int, steps: int, tokens: int, steady_tokens: int) -> None:
         """Count the first `steps` steps (see `DecodePage`); a run begins at offset 0."""
-        which, places = self._which[:steps], self._places[:steps]
-        for index, page in enumerate(self._pages):
-            page.count_each(places[which == index], tokens, steady_tokens)
+        for page, places in self._parts:
+            page.count_each(places[:steps], tokens, steady_tokens)
+            steps -= min(steps, len(places))
 
 
 class DraftReplica(Replica):

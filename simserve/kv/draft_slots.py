@@ -23,6 +23,8 @@ class DraftSlots:
     def _open(self, drafting: Drafting, longest: int) -> None:
         """`drafting` says what is held beyond scheduled tokens; nobody holds more than `longest` tokens."""
         self.lookahead, self.longest = drafting.lookahead, longest
+        self.longest_ceiling = longest + self.block_size - 1
+        """`longest`, so that division by the block size rounds up."""
         self.blocks: dict[int, int] = {}
         """Blocks of each request that does not decode (decoding groups count those of their members)."""
         self.admits_lookahead = drafting.lookahead_at_admission

@@ -26,9 +26,9 @@ from simserve.policy.decodes import FOREVER, DecodeGroup
 Int64 = NDArray[np.int64]
 
 DraftPool = DraftBlockPool | DraftPrefixCache
-_AHEAD = 512
+_AHEAD = 256
 """Steps for which the sums are kept."""
-_LEAST_AHEAD = 128
+_LEAST_AHEAD = 64
 """They are made anew when fewer are left."""
 
 
@@ -133,8 +133,7 @@ class DraftedDecodes(DecodeGroup):
 
     def optimistic(self, request: Request) -> int:
         """Return what the scheduler takes the member to have computed when it plans the next step."""
-        member = self._members[request.id]
-        return int(self._planned(member)[self.step - member.joined])
+        return self._planned_at(self._members[request.id], self.step)
 
     def certain(self, request: Request) -> int:
         """Return the member's tokens that were known when its last step was planned: what may be cached."""
@@ -142,9 +141,11 @@ class DraftedDecodes(DecodeGroup):
 
     def blocks_of(self, request: Request) -> int:
         """Return the blocks that the member holds now."""
-        member = self._members[request.id]
-        steps = self.step - member.joined + self._booked
-        return int(self._blocks(member)[steps - 1]) if steps else member.blocks
+        member, step = self._members[request.id], self.step - 1 + self._booked
+        if step < member.joined:
+            return member.blocks
+        slots = self._planned_at(member, step) + self.width + self._pool.lookahead
+        return max(member.blocks, -(-min(slots, self._pool.longest) // self.block_size))
 
     # -- steps -----------------------------------------------------------------------------------------
 
@@ -217,25 +218,45 @@ class DraftedDecodes(DecodeGroup):
         before = member.pause.before
         return int(member.computed[0]) - 1 if before is None else before
 
-    def _planned(self, member: _Member) -> Int64:
-        """Return what the scheduler takes to be computed when it plans each step."""
+    def _planned_at(self, member: _Member, step: int) -> int:
+        """Return what the scheduler takes to be computed when it plans that step."""
+        own = step - member.joined
         if not self._lags:
-            return member.computed
-        return np.concatenate([member.computed[:1] + member.pause.ahead, member.computed[:-1] + self.width])
+            return int(member.computed[own])
+        return (
+            int(member.computed[own - 1]) + self.width
+            if own
+            else int(member.computed[0]) + member.pause.ahead
+        )
 
-    def _blocks(self, member: _Member) -> Int64:
-        """Return the blocks that the member holds in each step."""
-        pool = self._pool
-        slots = np.minimum(self._planned(member) + self.width + pool.lookahead, pool.longest)
-        return np.maximum(member.blocks, -(-slots // self.block_size))
+    def _planned(self, member: _Member, own: int) -> Int64:
+        """Return the same for each step from the member's own number `own` on."""
+        if not self._lags:
+            return member.computed[own:]
+        planned = np.empty(len(member.computed) - own, np.int64)
+        planned[0] = self._planned_at(member, member.joined + own)
+        np.add(member.computed[own:-1], self.width, out=planned[1:])
+        return planned
 
     def _add(self, member: _Member, sign: int) -> None:
         """Add the member's steps from now on to the sums, or take them out."""
-        place, own = self.step - self._base, self.step - member.joined
-        self._computed[place:] += sign * member.computed[own:]
-        self._held[place:] += sign * self._blocks(member)[own:]
-        asked = np.clip(self._pool.longest - 1 - self._planned(member)[own:], 0, self.width)
-        self._asked[place:] += sign * asked
+        pool, place, own = self._pool, self.step - self._base, self.step - member.joined
+        planned = self._planned(member, own)
+        slots = np.minimum(
+            planned + (self.width + pool.lookahead + self.block_size - 1), pool.longest_ceiling
+        )
+        held = np.maximum(slots // self.block_size, member.blocks)
+        if sign > 0:
+            self._computed[place:] += member.computed[own:]
+            self._held[place:] += held
+        else:
+            self._computed[place:] -= member.computed[own:]
+            self._held[place:] -= held
+        if planned[-1] + self.width < pool.longest:  # nowhere near its longest length
+            self._asked[place:] += sign * self.width
+        else:
+            asked = np.clip(pool.longest - 1 - planned, 0, self.width)
+            self._asked[place:] += sign * asked
         self.context = int(self._computed[place])
 
     def _renew(self) -> None:
