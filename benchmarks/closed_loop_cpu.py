@@ -1,15 +1,17 @@
 """From profile to prediction on the machine at hand: profile this CPU, serve for real, simulate, compare.
 
-    python -m benchmarks.closed_loop_cpu                      some five minutes, two small models, three
-    loads each python -m benchmarks.closed_loop_cpu --models tiny --page docs/profiling.md
+    python -m benchmarks.closed_loop_cpu                      some ten minutes, three loads each
+    python -m benchmarks.closed_loop_cpu --models tiny:own --page docs/profiling.md
 
-The engine is `benchmarks.cpu_engine` (see there). Nothing is fitted to the served runs: kernels come from the
-profile made just before, the loop's own cost from a run with the model left out.
+A Llama-like model is served by transformers' continuous batching if that is installed, and, like the MLA/MoE
+model, by the engine in `benchmarks.cpu_engine` (`tiny:transformers`, `tiny:own`). Nothing is fitted to the
+served runs: kernels come from the profile made just before, the loop's own cost from a run without the model.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import re
 import tempfile
@@ -25,6 +27,7 @@ from simserve.core import Chunk, Request, Result
 from simserve.model import load_model
 from simserve.profiler.device import open_device
 from simserve.profiler.job import Job
+from simserve.profiler.ops import OPS
 from simserve.scenario import Scenario, build
 
 BLOCKS, BLOCK_SIZE, MAX_SEQUENCES, BUDGET = 600, 64, 16, 512
@@ -50,16 +53,50 @@ def draw_requests(count: int, rate_per_s: float, seed: int) -> list[Sequence]:
     ]
 
 
-def new_server(model: Model) -> Server:
-    return Server(model, Scheduler(BLOCKS, BLOCK_SIZE, MAX_SEQUENCES, BUDGET))
+class OwnEngine:
+    """The engine of `benchmarks.cpu_engine`, with the steps of the last run."""
+
+    backends = ("torch",)
+
+    def __init__(self, name: str) -> None:
+        self.model = Model(load_model(name), BLOCKS, BLOCK_SIZE)
+        self.steps: list[Step] = []
+
+    def serve(self, requests: list[Sequence]) -> list[Sequence]:
+        server = Server(self.model, Scheduler(BLOCKS, BLOCK_SIZE, MAX_SEQUENCES, BUDGET))
+        served = server.serve(requests)
+        self.steps = server.steps
+        return served
+
+    def loop_us(self) -> float:
+        """Return microseconds of a decode step of 8 sequences beside the model."""
+        server = Server(self.model, Scheduler(BLOCKS, BLOCK_SIZE, MAX_SEQUENCES, BUDGET))
+        server.compute = lambda inputs: [0] * len(inputs.sampled)
+        server.serve([Sequence(i, 0.0, [1] * 64, 200) for i in range(8)])
+        return 1e6 * float(np.median([step.whole_s for step in server.steps if not step.chunks]))
 
 
-def loop_us(model: Model) -> float:
-    """Return microseconds of a decode step of 8 sequences beside the model."""
-    server = new_server(model)
-    server.compute = lambda inputs: [0] * len(inputs.sampled)
-    server.serve([Sequence(i, 0.0, [1] * 64, 200) for i in range(8)])
-    return 1e6 * float(np.median([step.whole_s for step in server.steps if not step.chunks]))
+class Transformers:
+    """transformers' continuous batching; it does not say what its steps held."""
+
+    backends = ("transformers",)
+    steps: tuple[Step, ...] = ()
+
+    def __init__(self, name: str) -> None:
+        from benchmarks.cpu_engine.transformers_engine import TransformersEngine
+
+        self._engine = TransformersEngine(load_model(name), BLOCKS, BLOCK_SIZE, MAX_SEQUENCES, BUDGET)
+
+    def serve(self, requests: list[Sequence]) -> list[Sequence]:
+        return self._engine.serve(requests)
+
+    def loop_us(self) -> float:
+        """Return microseconds of a decode step of 8 sequences beside the model."""
+        return self._engine.loop_us(8, 100)
+
+
+ENGINES = {"own": OwnEngine, "transformers": Transformers}
+ATTENTION = ("attn_decode", "attn_prefill", "attn_mixed")
 
 
 def scenario(model: str, folder: Path, trace: Path, overhead: Path) -> Scenario:
@@ -105,12 +142,13 @@ def metrics(
     }
 
 
-def compare(model_name: str, folder: Path, requests_per_load: int, scratch: Path) -> list[str]:
-    model = Model(load_model(model_name), BLOCKS, BLOCK_SIZE)
-    new_server(model).serve(draw_requests(4, 100.0, 9))  # warm up
-    gap_us = loop_us(model)
+def compare(
+    model_name: str, engine_name: str, folder: Path, requests_per_load: int, scratch: Path
+) -> list[str]:
+    engine = ENGINES[engine_name](model_name)
+    engine.serve(draw_requests(4, 100.0, 9))  # warm up
     overhead, trace = scratch / "overhead.yaml", scratch / "trace.csv"
-    overhead.write_text(OVERHEAD.format(gap_us=gap_us, sequences=8))
+    overhead.write_text(OVERHEAD.format(gap_us=engine.loop_us(), sequences=8))
     burst = draw_requests(40, 1e6, 0)
     write_trace(burst, trace)
     result = build(scenario(model_name, folder, trace, overhead)).simulate(None)
@@ -122,13 +160,15 @@ def compare(model_name: str, folder: Path, requests_per_load: int, scratch: Path
             return draw_requests(requests_per_load, load * capacity, seed)
 
         write_trace(requests(), trace)
-        measured, server = serve(model, requests())
-        again, _ = serve(model, requests())
+        measured = served(engine, requests())
+        steps = list(engine.steps)
+        again = served(engine, requests())
         deployment = build(scenario(model_name, folder, trace, overhead))
         predicted = simulated(deployment.simulate(None))
-        errors = step_errors(server.steps, deployment.pools[0].latency)
-        with_prompts = np.array([bool(step.chunks) for step in server.steps])
-        cells = [model_name, f"{load:.0%}, {load * capacity:.2f}/s", *_errors(measured, predicted)]
+        errors = step_errors(steps, deployment.pools[0].latency)
+        with_prompts = np.array([bool(step.chunks) for step in steps], bool)
+        name = f"{model_name}, {engine_name}"
+        cells = [name, f"{load:.0%}, {load * capacity:.2f}/s", *_errors(measured, predicted)]
         cells.append(f"{np.mean(again['E2E']) / np.mean(measured['E2E']) - 1:+.0%}")
         cells += [_spread(part) for part in (errors[~with_prompts], errors[with_prompts])]
         rows.append("| " + " | ".join(cells) + " |")
@@ -136,13 +176,12 @@ def compare(model_name: str, folder: Path, requests_per_load: int, scratch: Path
     return rows
 
 
-def serve(model: Model, requests: list[Sequence]) -> tuple[dict[str, np.ndarray], Server]:
-    """Serve for real; return milliseconds per request, and the server with its steps."""
-    server = new_server(model)
-    served = sorted(server.serve(requests), key=lambda request: request.number)
-    columns = [[getattr(r, name) for r in served] for name in ("arrival_s", "first_s", "last_s")]
-    outputs = np.array([len(request.made) for request in served])
-    return metrics(*(np.array(column) for column in columns), outputs), server
+def served(engine: OwnEngine | Transformers, requests: list[Sequence]) -> dict[str, np.ndarray]:
+    """Serve for real; return milliseconds per request."""
+    done = sorted(engine.serve(requests), key=lambda request: request.number)
+    columns = [[getattr(r, name) for r in done] for name in ("arrival_s", "first_s", "last_s")]
+    outputs = np.array([len(request.made) for request in done])
+    return metrics(*(np.array(column) for column in columns), outputs)
 
 
 def simulated(result: Result) -> dict[str, np.ndarray]:
@@ -167,32 +206,51 @@ def _spread(errors: np.ndarray) -> str:
 
 
 HEAD = (
-    "| model | load | TTFT mean | TTFT p90 | TPOT mean | TPOT p90 | E2E mean | E2E p90 "
+    "| model, engine | load | TTFT mean | TTFT p90 | TPOT mean | TPOT p90 | E2E mean | E2E p90 "
     "| E2E again | decode steps | steps with prompts |\n|---|---|---|---|---|---|---|---|---|---|---|"
 )
 MARKS = ("<!-- closed loop -->", "<!-- end of closed loop -->")
 
 
+def _default_models() -> str:
+    has = importlib.util.find_spec("transformers") is not None
+    return ("tiny:transformers," if has else "") + "tiny:own,tiny-mla-moe:own"
+
+
+def profiled(engine: str, models: list[str], options: argparse.Namespace, folder: Path) -> Path:
+    """Profile this CPU: attention as the engine computes it, the rest by torch."""
+    others = [op for op in OPS if op not in ATTENTION]
+    attention = ENGINES[engine].backends
+    parts = (
+        (list(ATTENTION[:2]), attention, 0.25), (list(ATTENTION[2:]), attention, 0.2), (others, ("torch",), 0.55),
+    )  # fmt: skip
+    for ops, backends, share in parts:
+        job = Job.make("cpu", models, ops, [1], "fp32", [], "cpu", options.threads, backends=backends)
+        outcome = job.run(folder, share * options.budget, resume=True)
+        print(f"profile for {engine}: {outcome.timed} kernels timed, {outcome.left} left", flush=True)
+    return folder
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", default="tiny,tiny-mla-moe")
-    parser.add_argument("--budget", type=float, default=150.0, help="seconds for the profile")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--models", default=_default_models(), help="model:engine, with commas")
+    parser.add_argument("--budget", type=float, default=150.0, help="seconds for each engine's profile")
     parser.add_argument("--requests", type=int, default=30, help="per load")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--profiles", type=Path, help="use this profile instead of making one")
     parser.add_argument("--page", type=Path, help="replace the table of this page")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    models = options.models.split(",")
+    pairs = [pair.split(":") for pair in options.models.split(",")]
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        folder = options.profiles or scratch / "profiles"
-        if not options.profiles:
-            job = Job.make("cpu", models, [], [1], "fp32", [], "cpu", options.threads)
-            outcome = job.run(folder, options.budget)
-            print(f"profile: {outcome.timed} kernels timed, {outcome.left} left")
+        rows = []
         print(HEAD)
-        rows = [row for model in models for row in compare(model, folder, options.requests, scratch)]
+        for engine in dict.fromkeys(engine for _, engine in pairs):
+            models = [model for model, its_engine in pairs if its_engine == engine]
+            folder = options.profiles or profiled(engine, models, options, scratch / engine)
+            for model in models:
+                rows += compare(model, engine, folder, options.requests, scratch)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     title, threads = open_device("cpu").title, options.threads
     note = f"{title}, {threads} thread, torch {torch.__version__}; "

@@ -10,10 +10,12 @@ set -euo pipefail
 out=${1:-profiles}
 device=${DEVICE:-cuda}
 simserve=${SIMSERVE:-simserve}
+experts=""
 if [ "$device" = cpu ]; then
   gpu=cpu dense=tiny sparse=tiny-mla-moe tp=1 unit=${UNIT:-15}
 else
-  gpu=h200_sxm dense=llama-3.1-70b sparse=deepseek-v3 tp=4,8 unit=${UNIT:-60}
+  gpu=h200_sxm dense=llama-3.1-70b sparse=deepseek-v3 tp=4,8 unit=${UNIT:-55}
+  experts="--weights-dtype fp8_block"
 fi
 
 measure() {  # share of the time, models, operations, further options
@@ -28,7 +30,7 @@ measure() {  # share of the time, models, operations, further options
 
 [ "$device" = cpu ] || nvidia-smi --query-gpu=name,driver_version,clocks.max.sm --format=csv,noheader
 measure 2 "$dense" attn_prefill,attn_mixed,attn_decode_uneven --tp "$tp"
-measure 2 "$sparse" moe,moe_counts
+measure 2 "$sparse" moe,moe_counts $experts
 measure 2 "$sparse" mla_prefill,mla_decode,mla_bmm --tp "$tp"
 measure 1 "$dense,$sparse" elementwise,launch,host_copy --tp "$tp"
 measure 1 "$dense" attn_decode --tp "$tp"

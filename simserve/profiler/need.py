@@ -13,6 +13,7 @@ from simserve.errors import ProfileError
 LIBRARIES = {
     "torch": "torch",
     "flex_attention": "torch",
+    "transformers": "transformers",
     "triton": "triton",
     "flash_attn": "flash-attn",
     "flashinfer": "flashinfer-python",

@@ -22,6 +22,8 @@ from simserve.profiler.timing import Timing, measure
 
 MOST_CASE_S = 2.0
 LEAST_CASE_S = 0.05
+SHARE = 1.5
+"""Time that a case may take, over an even part of what is left: many are known well enough sooner."""
 TABLES_EVERY_S = 60.0
 COMPILE_S = {"flex_attention": 30.0}
 """Time that must be left to begin with a kernel that may have to be compiled first."""
@@ -104,7 +106,6 @@ def _measure_all(
     progress: Progress | None,
 ) -> None:
     written = time.monotonic()
-    share_s = max(LEAST_CASE_S, min(MOST_CASE_S, (deadline - written) / max(1, len(todo)) * 4))
     longest_s: dict[str, float] = {}
     trust = _Trust()
     for number, case in enumerate(todo):
@@ -112,6 +113,7 @@ def _measure_all(
             outcome.passed_over += 1
             continue
         left_s = deadline - time.monotonic()
+        share_s = max(LEAST_CASE_S, min(MOST_CASE_S, SHARE * left_s / (len(todo) - number)))
         if left_s < COMPILE_S.get(case.backend, 0.0):
             continue
         if left_s < min(longest_s.get(case.op, share_s), 2 * MOST_CASE_S):

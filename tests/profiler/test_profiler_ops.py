@@ -187,3 +187,18 @@ def test_without_a_compiler_one_line_and_the_rest(monkeypatch: pytest.MonkeyPatc
     assert {case.backend for case in made.cases} == {"torch"}
     (note,) = made.notes
     assert note.startswith("flex_attention is left out: it needs a C++ compiler")
+
+
+@pytest.mark.parametrize("op", ["attn_decode_uneven", "attn_mixed", "attn_prefill"])
+def test_one_matrix_under_a_mask_is_the_same_attention(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
+    """What transformers' continuous batching computes; only whether it is installed is made up."""
+    from simserve.profiler.ops import paged
+
+    known = paged.library
+    monkeypatch.setattr(paged, "library", lambda name: object() if name == "transformers" else known(name))
+    made = Job.make("cpu", ["tiny"], [op], [1], "", [], "cpu", 1, backends=["transformers"])
+    small = sorted(made.cases, key=lambda case: sum(v for _, v in case.key if isinstance(v, int)))
+    for case in (small[0], small[len(small) // 2]):
+        row = measure_case(case, OPS[op], made.device, 0.05)
+        assert row["status"] == "ok", row
+        assert row["error"] < 1e-5

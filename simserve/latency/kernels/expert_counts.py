@@ -1,9 +1,9 @@
 """Routed experts of one rank by what it has to do: picks, experts touched, picks of the busiest expert.
 
 From the table `moe_counts`, which only `simserve profile run` makes. Rows that deal picks out evenly over a
-part of the experts give the time over (experts touched, picks): the experts decide which weights are read, picks
-how much is computed. Rows in which every token picks one expert say how much longer such a deal takes;
-between the two, the logarithm of the time is linear in that of the busiest expert's share.
+part of the experts give the time over (experts touched, picks): the experts decide which weights are read,
+picks how much is computed. Rows in which every token picks one expert say how much longer such a deal
+takes; between the two, the logarithm of the time is linear in that of the busiest expert's share.
 """
 
 from __future__ import annotations

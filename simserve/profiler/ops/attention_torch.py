@@ -57,6 +57,46 @@ def flex_call(batch: Batch) -> Call:
     return _grouped(batch, run), "flex_attention over a block table"
 
 
+def masked_call(batch: Batch) -> Call:
+    """Return what transformers' continuous batching does where it has no flash-attn (seen in 5.24).
+
+    The tokens of all sequences are one row of queries, gathered keys and values one row of keys, and a mask
+    says who sees whom: the work is that of all queries on all keys of the step.
+    """
+    torch = need_torch()
+    device, heads = batch.inputs[0].q.device, batch.heads
+    lengths = batch.lengths.tolist()
+    slots = [_slots(row, batch.block)[:length] for row, length in zip(batch.table, lengths, strict=True)]
+    keys = torch.cat(slots)
+    of_key = [(index, place) for index, length in enumerate(lengths) for place in range(length)]
+    of_query = [(i, span.cached + row) for i, span in enumerate(batch.spans) for row in range(span.new)]
+    (key_owner, key_at), (query_owner, query_at) = (
+        torch.tensor(pairs, device=device).T for pairs in (of_key, of_query)
+    )
+    seen = (key_owner == query_owner[:, None]) & (key_at <= query_at[:, None])
+    if heads.window:
+        seen &= key_at > query_at[:, None] - heads.window
+    bias = torch.zeros(seen.shape, dtype=batch.inputs[0].q.dtype, device=device)
+    bias.masked_fill_(~seen, torch.finfo(bias.dtype).min)
+
+    def call(i: int) -> Any:
+        inputs = batch.inputs[i]
+        caches = (inputs.k_cache, inputs.v_cache)
+        k, v = (cache.flatten(0, 1).index_select(0, keys).transpose(0, 1) for cache in caches)
+        # With a mask, heads of a group get copies of their keys.
+        k, v = (part.repeat_interleave(heads.q_heads // heads.kv_heads, 0).unsqueeze(0) for part in (k, v))
+        out = torch.nn.functional.scaled_dot_product_attention(
+            inputs.q.transpose(0, 1).unsqueeze(0), k, v, attn_mask=bias[None, None], scale=batch.scale
+        )
+        return out[0].transpose(0, 1)
+
+    return call, "gather + scaled_dot_product_attention of all sequences under one mask"
+
+
+def _slots(blocks: Any, size: int) -> Any:
+    return (blocks[:, None] * size + need_torch().arange(size, device=blocks.device)).flatten()
+
+
 def _grouped(batch: Batch, run: Callable[[_Group, Any, Inputs], Any]) -> Callable[[int], Any]:
     """Return the call that runs every group of the batch and puts their outputs together."""
     groups = _groups(batch)

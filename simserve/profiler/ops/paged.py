@@ -17,7 +17,9 @@ from simserve.profiler.reference import TOLERANCE, attention, relative_error, sa
 from simserve.profiler.shapes import HeadShape
 from simserve.profiler.tensors import copies, normal, random_order, whole, width_of
 
-BLOCK_SIZE = {"torch": 16, "flex_attention": 128, "vllm": 16, "flash_attn": 256, "flashinfer": 16}
+BLOCK_SIZE = {
+    "torch": 16, "flex_attention": 128, "transformers": 64, "vllm": 16, "flash_attn": 256, "flashinfer": 16,
+}  # fmt: skip
 """Tokens per block by backend (flash-attn 2 pages need multiples of 256, FlexAttention's blocks have 128)."""
 
 
@@ -120,6 +122,8 @@ def attention_backends(device: Device, dtype: str, kv_dtype: str) -> list[str]:
     found = ["torch"]
     if kv_dtype == dtype and not flex_missing(device):
         found.append("flex_attention")
+    if kv_dtype == dtype and library("transformers"):
+        found.append("transformers")
     if device.is_cuda and dtype in ("bf16", "fp16"):
         able = {"flash_attn": kv_dtype == dtype, "vllm": True, "flashinfer": True}
         found += [name for name, fits in able.items() if fits and library(name)]
@@ -131,12 +135,13 @@ def paged_attention(
 ) -> Kernel:
     """Return one call of attention for `spans`; `dtypes` are those of activations and of the cache."""
     from simserve.profiler.ops import attention_libraries as libraries
-    from simserve.profiler.ops.attention_torch import flex_call, torch_call
+    from simserve.profiler.ops.attention_torch import flex_call, masked_call, torch_call
 
     batch = Batch(device, heads, *dtypes, spans, BLOCK_SIZE[backend])
     make = {
-        "torch": torch_call, "flex_attention": flex_call, "flash_attn": libraries.flash_attn_call,
-        "vllm": libraries.vllm_call, "flashinfer": libraries.flashinfer_call,
+        "torch": torch_call, "flex_attention": flex_call, "transformers": masked_call,
+        "flash_attn": libraries.flash_attn_call, "vllm": libraries.vllm_call,
+        "flashinfer": libraries.flashinfer_call,
     }[backend]  # fmt: skip
     call, name = make(batch)
     # vLLM's kernels turn queries and probabilities into fp8, too, where the cache is.
