@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from simserve.errors import ProfileError, nearest
@@ -35,8 +35,13 @@ class Machine:
 
     @property
     def traits(self) -> KernelTraits:
-        """Return how attention kernels of this architecture cut their work."""
-        return kernel_traits(self.gpu, self.sm_arch)
+        """Return how attention kernels of this architecture cut their work.
+
+        TensorRT-LLM runs its own kernels on all of them: prompts and decodes in calls of their own, and the
+        contexts of few decodes split over idle multiprocessors (`multi_block_mode`, on by default).
+        """
+        traits = kernel_traits(self.gpu, self.sm_arch)
+        return replace(traits, splits_contexts=True) if self.engine == "trtllm" else traits
 
     def cached(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
         """Return what `make` returned for this key the first time."""
