@@ -16,7 +16,7 @@ _LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
 
 def print_comparison(found: StoredComparison) -> None:
     """Print the comparison."""
-    from simserve.report.compare_words import change_words
+    from simserve.report.difference_words import change_words
 
     console = Console(highlight=False)
     console.print(_measures(found.table))
@@ -65,7 +65,7 @@ def _source(name: str, facts: dict[str, Any]) -> str:
 
 
 def _paired(base: str, name: str, pairs: dict[str, Any]) -> Table:
-    from simserve.report.compare_words import signed
+    from simserve.report.difference_words import signed
 
     shown = Table(title=escape(f"{name} - {base}, request by request"), title_justify="left")
     for column in ("ms", "requests", "p5", "median", "p95", "mean", "shorter", "longer"):

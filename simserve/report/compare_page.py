@@ -9,19 +9,13 @@ from simserve.metrics.store import StoredRun
 from simserve.report.compare_charts import frontier, hits_by_capacity, overlays, prompt_sources
 from simserve.report.compare_differences import paired_charts, relative_differences
 from simserve.report.compare_time import runs_over_time
-from simserve.report.compare_words import (
-    change_words,
-    comparison_headline,
-    difference_words,
-    in_unit_words,
-    is_shown,
-    measured_headline,
-    signed,
-)
+from simserve.report.compare_words import comparison_headline
+from simserve.report.difference_words import change_words, difference_words, in_unit_words, is_shown, signed
 from simserve.report.facts import complete
 from simserve.report.format import NBSP, percent
 from simserve.report.kv_words import kv_sentences
 from simserve.report.looks import looks
+from simserve.report.measured_words import measured_headline
 from simserve.report.page import Figure, render
 from simserve.report.published_words import published_words
 from simserve.report.ratio import ratio_charts, ratio_points, ratio_sentences

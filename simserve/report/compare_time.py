@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simserve.metrics.bands import BINS
 from simserve.metrics.store import StoredRun
 from simserve.report.bands import Band
 from simserve.report.looks import looks
@@ -15,7 +16,7 @@ SERIES = {
     "waiting": ("waiting requests", 1.0),
     "running": ("running requests", 1.0),
     "completions_per_s": ("completions/s", 1.0),
-    "kv": ("KV blocks held, mean over the pools, %", 100.0),
+    "kv": ("KV held, mean over pools, %", 100.0),
 }
 
 
@@ -23,7 +24,7 @@ def runs_over_time(runs: dict[str, StoredRun]) -> Figure:
     """Return a panel per series with a line per run; over several seeds their means, with bands."""
     curves: dict[str, Band] = {}
     for name, run in runs.items():
-        found = course_of(run)
+        found = course_of(run, BINS)
         if found:
             found["kv"] = _mean([band for key, band in found.items() if key.startswith("kv_mean.")])
         curves |= {f"{key} {name}": found[key] for key in SERIES if key in found}

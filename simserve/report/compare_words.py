@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from simserve.report.format import NBSP, latency, number, percent
+from simserve.report.difference_words import (
+    Row,
+    change_words,
+    difference_words,
+    in_unit_words,
+    is_shown,
+    setting_name,
+    value_words,
+)
+from simserve.report.format import number, percent
 
 NOTABLE = 0.02
 """Relative differences below this are not worth a word in the sentence."""
@@ -32,7 +41,6 @@ _EFFECTS = (
     _Effect("whole.hit_rate", "prefix hit rate", "highest"),
 )
 
-Row = dict[str, Any]
 _Shares = list[tuple[_Effect, float]]
 
 
@@ -51,104 +59,12 @@ def comparison_headline(table: dict[str, Any]) -> Markup:
     return body + _verdicts({name: table["verdicts"][name] for name in (table["base"], *variants)}) + "."
 
 
-def measured_headline(table: dict[str, Any]) -> Markup:
-    """Return how far the other runs are from the measured base, in its most telling figures."""
-    rows = {row["key"]: row for row in table["measures"]}
-    found = [(effect.words, rows[effect.key]) for effect in _AGAINST_MEASURED if effect.key in rows]
-    parts = []
-    for name in table["variants"]:
-        words = [
-            f"{what} {signed(round(100 * share, 1))}{NBSP}%"
-            for what, row in found
-            if (share := _share(row, name)) is not None
-        ]
-        text = ", ".join(words) or "no figure in common"
-        parts.append(Markup("{}: {}").format(_code(name), text))
-    return Markup("Against {}, measured, {}.").format(_code(table["base"]), Markup("; ").join(parts))
-
-
-def _share(row: Row, name: str) -> float | None:
-    found = row["differences"][name]
-    return found and found["relative"]
-
-
-_AGAINST_MEASURED = (
-    _Effect("whole.ttft_ms.mean", "mean TTFT", "lowest"),
-    _Effect("whole.tpot_ms.mean", "mean TPOT", "lowest"),
-    _Effect("whole.e2e_ms.mean", "mean E2E", "lowest"),
-    _Effect("whole.requests_per_s", "requests/s", "highest"),
-)
-
 _OVERVIEW = ("whole.ttft_ms.p50", "whole.itl_ms.p99", "whole.output_tokens_per_s", "whole.hit_rate")
-
-
-def change_words(change: dict[str, Any]) -> str:
-    """Return `max_num_batched_tokens 512 → 8,192`."""
-    return f"{_name(change)} {value_words(change['base'])} → {value_words(change['variant'])}"
-
-
-def value_words(value: Any) -> str:
-    """Return a setting as people write it."""
-    if value is None:
-        return "not set"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, list):
-        return " + ".join(map(value_words, value)) or "none"
-    if isinstance(value, dict):
-        return str(value.get("kind") or ", ".join(f"{key} {value_words(v)}" for key, v in value.items()))
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def difference_words(row: Row, variant: str) -> str:
-    """Return a variant's difference from the base: `−41 %`, `2.3×`, or in points for shares."""
-    found = row["differences"][variant]
-    if found is None:
-        return ""
-    if row["unit"] == "share":
-        return f"{signed(found['absolute'] * 100)}{NBSP}points"
-    return relative_words(found["relative"])
-
-
-def is_shown(found: dict[str, Any]) -> bool:
-    """Return False if the interval of a difference over several seeds holds 0."""
-    low, high = found.get("low"), found.get("high")
-    return low is None or high is None or not low <= 0 <= high
-
-
-def relative_words(share: float | None) -> str:
-    """Return a relative difference as a signed percentage, from a doubling on as a factor."""
-    if share is None:
-        return ""
-    return f"{number(1 + share)}×" if share >= 1 else f"{signed(share * 100)}{NBSP}%"
-
-
-def signed(value: float) -> str:
-    """Return a number with its sign, a real minus, and 0 without any."""
-    text = number(abs(float(value)))
-    if float(text.replace(",", "")) == 0:
-        return "0"
-    return ("−" if value < 0 else "+") + text
-
-
-def in_unit_words(value: float | None, unit: str) -> str:
-    """Return a value with its unit."""
-    if unit == "ms":
-        return latency(value)
-    if unit == "share":
-        return percent(value)
-    if unit == "bytes" and value is not None:
-        return f"{number(value / 1024)}{NBSP}KiB"
-    return number(value)
 
 
 def _one(table: dict[str, Any], name: str, found: list[tuple[_Effect, Row]]) -> Markup:
     """Return what the only variant does: its best and its worst effect."""
-    start = Markup("Against {}, {}{} ").format(
-        _code(table["base"]), _code(name), _own_value(table, name, None)
-    )
+    start = Markup("Against {}, {}{} ").format(code(table["base"]), code(name), _own_value(table, name, None))
     good, bad = _effects(found, name)
     if not good and not bad:
         return start + "changes neither latencies nor throughput by more than 2 %"
@@ -160,8 +76,8 @@ def _several(table: dict[str, Any], found: list[tuple[_Effect, Row]]) -> Markup:
     """Return which run is best at what, and what the variants among them pay for it."""
     base, shared = table["base"], _shared_change(table)
     own = value_words(shared["base"]) if shared else ""
-    tail = f" ({_name(shared)} {own})" if shared and own != base else ""
-    start = Markup("Against {}{}, ").format(_code(base), tail)
+    tail = f" ({setting_name(shared)} {own})" if shared and own != base else ""
+    start = Markup("Against {}{}, ").format(code(base), tail)
     wins: dict[str, list[Markup]] = {}
     for effect, row in found:
         winner = _winner(table, effect, row)
@@ -170,7 +86,7 @@ def _several(table: dict[str, Any], found: list[tuple[_Effect, Row]]) -> Markup:
     if not wins:
         return start + "no variant changes latencies or throughput by more than 2 %"
     if set(wins) == {base}:
-        return Markup("Against its variants, {} has {}").format(_code(base), _listed(wins[base]))
+        return Markup("Against its variants, {} has {}").format(code(base), _listed(wins[base]))
     order = sorted(wins, key=lambda name: name == base)  # variants first
     return start + Markup("; ").join(_wins(table, found, shared, name, wins[name]) for name in order)
 
@@ -178,14 +94,14 @@ def _several(table: dict[str, Any], found: list[tuple[_Effect, Row]]) -> Markup:
 def _recovered(table: dict[str, Any], found: list[tuple[_Effect, Row]], steady: list[str]) -> Markup:
     """Return what the variants do that keep up with arrivals behind which the base falls."""
     shared = _shared_change(table)
-    who = _listed([Markup("{}{}").format(_code(name), _own_value(table, name, shared)) for name in steady])
+    who = _listed([Markup("{}{}").format(code(name), _own_value(table, name, shared)) for name in steady])
     verb = "keeps" if len(steady) == 1 else "keep"
     figures = [
         f"{effect.words} {_range(row, steady)}"
         for effect, row in found
         if effect.key in ("whole.ttft_ms.p50", "whole.output_tokens_per_s")
     ]
-    text = Markup("Against {}, {} {} up with the arrivals").format(_code(table["base"]), who, verb)
+    text = Markup("Against {}, {} {} up with the arrivals").format(code(table["base"]), who, verb)
     return text + Markup(": {}").format(_listed(figures)) if figures else text
 
 
@@ -223,7 +139,7 @@ def _win(table: dict[str, Any], effect: _Effect, row: Row, winner: str) -> Marku
     pick = max if effect.best == "lowest" else min
     worst = pick(others, key=lambda name: others[name])
     text = in_unit_words(others[worst], row["unit"])
-    return Markup("{}; {} {})").format(words, _code(worst), text)
+    return Markup("{}; {} {})").format(words, code(worst), text)
 
 
 def _wins(
@@ -234,8 +150,8 @@ def _wins(
     words: list[Markup],
 ) -> Markup:
     if name == table["base"]:
-        return Markup("{} keeps {}").format(_code(name), _listed(words))
-    text = Markup("{}{} has {}").format(_code(name), _own_value(table, name, shared), _listed(words))
+        return Markup("{} keeps {}").format(code(name), _listed(words))
+    text = Markup("{}{} has {}").format(code(name), _own_value(table, name, shared), _listed(words))
     _, bad = _effects(found, name)
     return text + Markup(" but {}").format(_verb(*bad[0])) if bad else text
 
@@ -254,7 +170,7 @@ def _verdicts(verdicts: dict[str, dict[str, Any]]) -> Markup:
     unstable = [name for name, verdict in verdicts.items() if verdict["stability"] == "unstable"]
     partial = [
         Markup("{} completes {} of {} requests").format(
-            _code(name), number(verdict["completed"]), number(verdict["requests"])
+            code(name), number(verdict["completed"]), number(verdict["requests"])
         )
         for name, verdict in verdicts.items()
         if verdict["completed"] < verdict["requests"]
@@ -264,7 +180,7 @@ def _verdicts(verdicts: dict[str, dict[str, Any]]) -> Markup:
         parts.append(Markup("every run falls behind the arrivals (unstable)"))
     elif unstable:
         verb = "falls" if len(unstable) == 1 else "fall"
-        who = _listed([_code(name) for name in unstable])
+        who = _listed([code(name) for name in unstable])
         parts.append(Markup("{} {} behind the arrivals (unstable)").format(who, verb))
     return Markup("; ") + Markup(", ").join(parts) if parts else Markup("")
 
@@ -288,7 +204,11 @@ def _shared_change(table: dict[str, Any]) -> dict[str, Any] | None:
     """Return the one setting that every variant changes, and nothing else; None if there is no such one."""
     lists = list(table["changes"].values())
     first = lists[0][0] if lists and lists[0] else None
-    same = all(len(found) == 1 and _name(found[0]) == _name(first) for found in lists) if first else False
+    same = (
+        all(len(found) == 1 and setting_name(found[0]) == setting_name(first) for found in lists)
+        if first
+        else False
+    )
     return first if same else None
 
 
@@ -300,10 +220,6 @@ def _own_value(table: dict[str, Any], name: str, shared: dict[str, Any] | None) 
         own = value_words(found[0]["variant"])
         return f" ({own})" if own != name else ""
     return _parenthesis(map(change_words, found), len(found))
-
-
-def _name(change: dict[str, Any]) -> str:
-    return f"{change['pool']}.{change['name']}" if change["pool"] else change["name"]
 
 
 def _has(row: Row, variant: str) -> bool:
@@ -330,5 +246,6 @@ def _listed(words: list[Any]) -> Markup:
     return Markup("{} and {}").format(Markup(", ").join(head), last) if head else Markup("{}").format(last)
 
 
-def _code(name: str) -> Markup:
+def code(name: str) -> Markup:
+    """Return the name of a run as it stands in a sentence."""
     return Markup("<code>{}</code>").format(name)

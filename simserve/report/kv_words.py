@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simserve.report.compare_words import in_unit_words
+from simserve.report.difference_words import in_unit_words
 from simserve.report.format import number
 
 Values = dict[str, Any]

@@ -101,25 +101,25 @@ def panels(curves: Mapping[str, Band]) -> list[Panel]:
             [Line("prefill_per_step", "prefill", "$prefill"), Line("decode_per_step", "decode", "$decode")],
             stacked=True,
         ),
-        Panel("KV blocks held, %", _kv_lines(curves)),
+        Panel("KV held, %", _kv_lines(curves)),
         Panel(
-            "context of running requests, tokens",
+            "context tokens",
             [
-                Line("context.cached", "found in the cache", "$other"),
-                Line("context.prompt", "computed prompt", "$prefill"),
+                Line("context.cached", "cached", "$other"),
+                Line("context.prompt", "prompt", "$prefill"),
                 Line("context.answer", "answer", "$decode"),
             ],
             stacked=True,
         ),
-        Panel("prompt tokens found in the cache, %", [Line("hit_rate", "hits", "$other", scale=100)]),
+        Panel("cache hits, % of prompt tokens", [Line("hit_rate", "hits", "$other", scale=100)]),
         Panel(
-            "prompts between prefill and decode",
+            "prompts in transfer",
             [
                 Line("transfer.waiting", "waiting for room", "$queue"),
                 Line("transfer.moving", "moving", "$other"),
             ],
         ),
-        Panel("work of the busiest replica / mean", _pool_lines(curves, "imbalance")),
+        Panel("busiest / mean replica", _pool_lines(curves, "imbalance")),
     ]
     return [panel for panel in (_present(panel, curves) for panel in rows) if panel.lines]
 

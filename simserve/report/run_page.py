@@ -118,9 +118,12 @@ def _over_seeds(summary: dict[str, Any]) -> dict[str, dict[str, float | None]]:
     }
 
 
-def course_of(run: StoredRun) -> dict[str, Band]:
-    """Return the series of a run over time; means over the seeds, with bands, where there are several."""
-    edges = whole_edges(run.summary, bins_of(run))
+def course_of(run: StoredRun, bins: int = 0) -> dict[str, Band]:
+    """Return the series of a run over time; means over the seeds, with bands, where there are several.
+
+    `bins` are those of a single run; 0: as many as its own page has.
+    """
+    edges = whole_edges(run.summary, bins or bins_of(run))
     if edges is None:
         return {}
     series = course(run.requests, run.timeline, places(run.summary["replicas"]), edges, int(edges[-1]))

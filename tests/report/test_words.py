@@ -1,0 +1,149 @@
+"""What a page says in words: the verdict, the warnings, definitions, and relative differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simserve.metrics.definitions import DEFINITIONS
+from simserve.report.compare_differences import paired_charts, relative_differences
+from simserve.report.terms import anchor, definition_of, term_filter
+from simserve.report.verdict import verdict
+from simserve.report.warnings import warnings
+
+
+def summary(attainment: float = 0.96, **more: Any) -> dict[str, Any]:
+    whole = {
+        "slo": {
+            "limits": {"ttft_ms": 500, "itl_ms": 50},
+            "attainment": attainment,
+            "itl_within_share": 0.999,
+        },
+        "ttft_ms": {"p50": 200.0, "p99": 900.0},
+    }
+    counts = {"requests": 100, "refused": 0, "unfinished": 0}
+    base = {"whole": whole, "counts": counts, "provenance": {"extrapolated": 0.01}, "warnings": []}
+    return base | {"stability": {"verdict": "stable", "reason": "x"}} | more
+
+
+def asked(attainment: float, **percentiles: dict[str, float]) -> dict[str, Any]:
+    return {"slo_asked": {"attainment": attainment, "percentiles": percentiles}}
+
+
+@pytest.mark.parametrize(("wanted", "word"), [(0.95, "met"), (0.96, "met"), (0.97, "missed")])
+def test_the_slo_is_met_from_what_is_asked_for_on(wanted: float, word: str) -> None:
+    found = verdict(summary(), asked(wanted))
+    assert found is not None
+    assert found.word == word
+    assert "96.0" in found.text
+    assert "TTFT ≤ 500" in found.text
+
+
+def test_a_gap_limit_and_a_percentile_can_each_miss_it() -> None:
+    gaps = summary()
+    gaps["whole"]["slo"]["itl_within_share"] = 0.9
+    assert verdict(gaps, asked(0.95)).word == "missed"
+    assert verdict(summary(), asked(0.95, ttft_ms={"p99": 1000})).word == "met"
+    late = verdict(summary(), asked(0.95, ttft_ms={"p99": 800}))
+    assert late.word == "missed"
+    assert "p99 of TTFT is 900" in late.text
+
+
+def test_seeds_that_do_not_agree_show_nothing() -> None:
+    """The interval of the mean must lie on one side of what is asked for."""
+
+    def over_seeds(low: float, high: float) -> dict[str, Any]:
+        found = {"mean": (low + high) / 2, "low": low, "high": high}
+        other = {"mean": 0.999, "low": None, "high": None}
+        measures = {"whole.slo.attainment": found, "whole.slo.itl_within_share": other}
+        return summary(replications={"measures": measures})
+
+    assert verdict(over_seeds(0.93, 0.98), asked(0.95)).word == "not shown"
+    assert verdict(over_seeds(0.951, 0.98), asked(0.95)).word == "met"
+    assert verdict(over_seeds(0.90, 0.94), asked(0.95)).word == "missed"
+
+
+def test_without_an_slo_there_is_no_verdict() -> None:
+    assert verdict(summary(), {}) is None
+    assert verdict({"whole": {"slo": None}}, asked(0.9)) is None
+
+
+def test_warnings_say_what_must_be_known_first() -> None:
+    assert warnings(summary()) == []
+    found = warnings(
+        summary(
+            stability={"verdict": "unstable", "reason": "it grew"},
+            counts={"requests": 100, "refused": 3, "unfinished": 0},
+            provenance={"extrapolated": 0.051},
+            warnings=["a link is busy"],
+        )
+    )
+    assert [line.split(":")[0][:12] for line in found] == [
+        "Unstable",
+        "A link is bu",
+        "3 of 100 req",
+        "5.1\u00a0% of the",
+    ]
+
+
+def test_exactly_five_percent_extrapolated_is_not_said() -> None:
+    assert warnings(summary(provenance={"extrapolated": 0.05})) == []
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("TTFT, median", "TTFT"),
+        ("requests/s", "throughput"),
+        ("KV mean", "KV use"),
+        ("Cost", "cost"),
+        ("GPUs", None),
+    ],
+)
+def test_labels_find_their_definitions(label: str, name: str | None) -> None:
+    assert definition_of(label, DEFINITIONS) == name
+
+
+def test_a_label_with_html_in_it_is_text() -> None:
+    assert "<b>" not in term_filter(DEFINITIONS)("<b>GPUs</b>")
+    assert "<b>" not in term_filter(["<b>x</b>"])("<b>x</b>")
+    assert anchor("E2E per <token>") == "def-e2e-per-token"
+
+
+def table(low: float | None = None, high: float | None = None) -> dict[str, Any]:
+    difference = {"absolute": -50.0, "relative": -0.5, "low": low, "high": high}
+    rows = [
+        {
+            "key": key,
+            "label": key,
+            "better": better,
+            "values": {"a": 100.0, "b": 50.0},
+            "differences": {"b": difference},
+        }
+        for key, better in (("whole.ttft_ms.p50", "lower"), ("whole.requests_per_s", "higher"))
+    ]
+    return {"base": "a", "variants": ["b"], "measures": rows, "paired": {"b": None}}
+
+
+def test_half_of_the_base_is_drawn_at_half() -> None:
+    (trace,) = relative_differences(table())["data"]
+    assert trace["x"] == [0.5, 0.5]
+    assert trace["customdata"][0] == "whole.ttft_ms.p50: −50.0 %"
+    assert "error_x" not in trace
+
+
+def test_whiskers_are_the_interval_of_the_difference_and_0_in_it_is_open() -> None:
+    (trace,) = relative_differences(table(-60.0, -40.0))["data"]
+    assert trace["error_x"]["array"] == pytest.approx([0.1, 0.1])
+    assert trace["marker"]["symbol"] == ["circle", "circle"]
+    (trace,) = relative_differences(table(-110.0, 10.0))["data"]
+    assert trace["marker"]["symbol"] == ["circle-open", "circle-open"]
+
+
+def test_runs_of_other_requests_are_not_paired() -> None:
+    class Run:
+        requests = None
+
+    figures = paired_charts({"a": Run(), "b": Run()}, table())  # pyright: ignore[reportArgumentType]
+    assert all(not figure["data"] for figure in figures.values())
