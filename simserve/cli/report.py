@@ -16,8 +16,8 @@ def report(
         str | None,
         typer.Option(
             metavar="svg|png|json",
-            help="Also write every chart to DIR/figures; svg and png need simserve[figures] and a Chrome or "
-            "Chromium, json (for plotly) needs nothing.",
+            help="Also write every chart to DIR/figures; json is for plotly; png needs simserve[figures] and "
+            "a Chrome or Chromium.",
         ),
     ] = None,
     export: Annotated[

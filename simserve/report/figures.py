@@ -1,8 +1,7 @@
-"""The report's charts as files: SVG or PNG, drawn by plotly through kaleido, in the light palette.
+"""The report's charts as files, in the light palette: SVG of our own drawing, PNG, or what plotly reads.
 
-plotly itself only describes a chart; drawing takes plotly.js in a browser, which kaleido starts (an extra,
-`simserve[figures]`, and a Chrome or Chromium). Without them there is still `json`: the charts as plotly
-reads them.
+For PNG plotly draws, through kaleido and a browser that kaleido starts: an extra, `simserve[figures]`, and a
+Chrome or Chromium. SVG and `json` need neither.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from simserve.metrics.store import canonical_json, read_results
 from simserve.report.compare_page import comparison_charts
 from simserve.report.page import PALETTE, Figure
 from simserve.report.run_page import run_charts
+from simserve.report.svg import svg
 
 WIDTH_PX = 720
 """A page's text width in print."""
@@ -49,9 +49,14 @@ def write_figures(folder: Path, format: str) -> list[Path]:
         for file, figure in zip(files, charts.values(), strict=True):
             file.write_text(canonical_json(figure), encoding="utf-8")
         return files
-    _check_drawing(format)
+    if format == "svg":
+        target.mkdir(exist_ok=True)
+        for file, figure in zip(files, charts.values(), strict=True):
+            file.write_text(svg(figure), encoding="utf-8")
+        return files
+    _check_drawing()
     target.mkdir(exist_ok=True)
-    _draw(list(charts.values()), files, format)
+    _draw(list(charts.values()), files)
     return files
 
 
@@ -93,19 +98,19 @@ def _named(figure: Figure) -> set[str]:
     return {trace["name"] for trace in figure["data"] if trace.get("showlegend", True) and "name" in trace}
 
 
-def _check_drawing(format: str) -> None:
+def _check_drawing() -> None:
     """Raise `ScenarioError` with what to install."""
     try:
         import kaleido  # noqa: F401
     except ImportError as error:
         raise ScenarioError(
-            f"--figures {format} needs kaleido: pip install 'simserve[figures]'; --figures json needs "
-            "nothing, and the report itself is complete without"
+            "--figures png needs kaleido: pip install 'simserve[figures]'; --figures svg needs nothing, and "
+            "the report itself is complete without"
         ) from error
     if _browser() is None:
         raise ScenarioError(
-            f"--figures {format} needs a Chrome or Chromium to draw in, and none is on the path: install "
-            "one, or set BROWSER_PATH to it; --figures json needs none"
+            "--figures png needs a Chrome or Chromium to draw in, and none is on the path: install one, or "
+            "set BROWSER_PATH to it; --figures svg needs none"
         )
 
 
@@ -113,16 +118,15 @@ def _browser() -> str | None:
     return os.environ.get("BROWSER_PATH") or next(filter(None, map(shutil.which, _BROWSERS)), None)
 
 
-def _draw(charts: list[Figure], files: list[Path], format: str) -> None:
+def _draw(charts: list[Figure], files: list[Path]) -> None:
     """Draw all charts in one browser."""
     import plotly.graph_objects as go
     import plotly.io as pio
 
     os.environ.setdefault("BROWSER_PATH", str(_browser()))
     sizes = {name: [chart["layout"][name] for chart in charts] for name in ("width", "height")}
-    scale = PNG_SCALE if format == "png" else 1
     figures: Any = [go.Figure(chart) for chart in charts]
     try:
-        pio.write_images(figures, cast("Any", files), format=format, scale=scale, **cast("Any", sizes))
+        pio.write_images(figures, cast("Any", files), format="png", scale=PNG_SCALE, **cast("Any", sizes))
     except Exception as error:  # kaleido raises what its browser does
-        raise ScenarioError(f"--figures {format}: the browser did not draw: {error}") from error
+        raise ScenarioError(f"--figures png: the browser did not draw: {error}") from error
