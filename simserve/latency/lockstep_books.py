@@ -31,6 +31,8 @@ class StepNote(NamedTuple):
     group_parts: Float64
     """ns of these by `PROVENANCE`, float64[4]."""
     group_tokens: int
+    drafts: tuple[tuple[Int64, StepNote], ...] = ()
+    """Durations (int64[k]) and notes of the passes that make drafts, where there are any."""
 
 
 class LockstepBooks:

@@ -14,8 +14,9 @@ import numpy as np
 
 from simserve.experts.maxima import RankMaximum
 from simserve.latency.lockstep import Int64, LockstepLatency, RankWork
+from simserve.latency.lockstep_books import StepNote
 from simserve.latency.overhead import EngineOverhead
-from simserve.latency.overlap import OverlapSpec
+from simserve.latency.overlap import OverlapSpec, Parts
 from simserve.latency.verifying import VerifyingLatency, graphs_of, with_prompts
 
 
@@ -45,6 +46,8 @@ class SpeculativeLatency(LockstepLatency):
         """`rank` prices what a rank computes by itself; without `drafts` these cost nothing."""
         self.queries, self.sampled = rank.queries, rank.sampled
         self._drafts = drafts
+        self._passes: tuple[tuple[Int64, StepNote], ...] = ()
+        """Of the step that is being priced."""
         graphs = graphs_of(overhead, rank.queries)
         super().__init__(rank, graphs, ranks, overlap, estimated=estimated, solve_us=solve_us)
 
@@ -52,8 +55,10 @@ class SpeculativeLatency(LockstepLatency):
         drafts, more = self._drafts, self.queries - 2
         if drafts is None:
             return np.zeros(contexts.shape[1], np.int64)
-        first_ns = drafts.first.decode_run_ns(sequences, contexts, maximum)[0]
-        return first_ns + (more * drafts.rest.decode_run_ns(sequences, contexts, maximum)[0] if more else 0)
+        passes = [drafts.first.decode_run_ns(sequences, contexts, maximum)]
+        if more:
+            passes.append(drafts.rest.decode_run_ns(sequences, contexts, maximum))
+        return self._noted(passes)
 
     def _mixed_draft_ns(
         self, works: Sequence[RankWork], sequences: Int64, contexts: Int64, maximum: RankMaximum | None
@@ -61,11 +66,52 @@ class SpeculativeLatency(LockstepLatency):
         drafts, more = self._drafts, self.queries - 2
         if drafts is None:
             return 0
-        first_ns = drafts.first.mixed_step_ns(works, sequences, contexts, maximum)[0]
+        first_ns, note = drafts.first.mixed_step_ns(works, sequences, contexts, maximum)
+        passes = [(np.array([first_ns], np.int64), note)]
         ready = [with_prompts(work.decodes, work.decode_context, work.chunks) for work in works]
         ready = [(count, context // count) for count, context in ready if count]
         counts = np.array([*[count for count, _ in ready], *sequences.tolist()], np.int64)
-        if not more or not len(counts):
-            return first_ns
-        means = np.array([*[mean for _, mean in ready], *contexts.tolist()], np.int64)
-        return first_ns + more * int(drafts.rest.decode_run_ns(counts, means[:, None], maximum)[0][0])
+        if more and len(counts):
+            means = np.array([*[mean for _, mean in ready], *contexts.tolist()], np.int64)
+            passes.append(drafts.rest.decode_run_ns(counts, means[:, None], maximum))
+        return int(self._noted(passes)[0])
+
+    def _noted(self, passes: list[tuple[Int64, StepNote]]) -> Int64:
+        """Keep the passes for the note on the step; return what they take together."""
+        self._passes = tuple(passes)
+        total_ns = np.zeros(1, np.int64)
+        for (durations_ns, _), times in zip(passes, self._times, strict=False):
+            total_ns = total_ns + times * durations_ns
+        return total_ns
+
+    @property
+    def _times(self) -> tuple[int, int]:
+        """How often a step runs each of the passes."""
+        return 1, self.queries - 2
+
+    # -- the books ----------------------------------------------------------------------------------------
+
+    def _note(self, parts: Parts, pieces: int, total: int, most: int, rows: Int64) -> StepNote:
+        return super()._note(parts, pieces, total, most, rows)._replace(drafts=self._passes)
+
+    def book(self, note: StepNote, steps: int, total_ns: int) -> None:
+        """Book the first `steps` of the noted steps, which took `total_ns`."""
+        passes = zip(self._drafts or (), self._times, note.drafts, strict=False)
+        for one, times, (durations_ns, inner) in passes:
+            took_ns = int(durations_ns[:steps].sum())
+            one.book(inner, steps, took_ns)
+            total_ns -= times * took_ns
+        super().book(note, steps, total_ns)
+
+    def step_provenance(self) -> dict[str, float]:
+        """Return ns by `PROVENANCE` of all that was booked."""
+        found = super().step_provenance()
+        for one, times in zip(self._drafts or (), self._times, strict=False):
+            found = {name: found[name] + times * ns for name, ns in one.step_provenance().items()}
+        return found
+
+    def forget(self) -> None:
+        """Drop what was booked so far."""
+        super().forget()
+        for one in self._drafts or ():
+            one.forget()

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.core import Chunk
-from simserve.latency.base import PAGE
+from simserve.latency.base import PAGE, PROVENANCE
 from simserve.latency.blocks.plan import DecodeKernel, Plan
 from simserve.latency.costs import Cost
-from simserve.latency.grid import Float64
+from simserve.latency.grid import ANALYTIC, Float64
 from simserve.latency.kernels.attention import DecodeAttention
 from simserve.latency.kernels.mla import MlaDecode
 from simserve.latency.overhead import EngineOverhead
@@ -37,7 +37,23 @@ class Drafts(Protocol):
         ...
 
     def step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> int:
-        """Return the drafting of a step with prompt chunks."""
+        """Return the drafting of a step with prompt chunks, and book where it came from."""
+        ...
+
+    def quietly_step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> int:
+        """Return what `step_ns` does, without booking it."""
+        ...
+
+    def decode_provenance(self, sequences: int, page: int, visits: Int64) -> dict[str, float]:
+        """Return ns by provenance of the drafting of a page's steps, each weighted with its visits."""
+        ...
+
+    def step_provenance(self) -> dict[str, float]:
+        """Return ns by provenance of all that `step_ns` was asked so far."""
+        ...
+
+    def forget(self) -> None:
+        """Drop what was booked so far."""
         ...
 
 
@@ -58,6 +74,8 @@ class VerifyingLatency(TableLatency):
         self.queries = queries
         self.sampled = queries if sampled is None else sampled
         self.drafts = drafts
+        self._quiet = False
+        """True while nothing is booked."""
         super().__init__(plan, graphs_of(overhead, queries), estimated=estimated)
 
     def step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> int:
@@ -81,11 +99,37 @@ class VerifyingLatency(TableLatency):
         kernels_ns = self._tokens.at(run_tokens) + self._sequences.at(shown + lasts) + attention_ns
         self._token_visits[run_tokens] += 1
         self._sequence_visits[shown + lasts] += 1
-        drafts_ns = self.drafts.step_ns(decodes, decode_context, chunks) if self.drafts else 0
+        drafts_ns = 0
+        if self.drafts:
+            ask = self.drafts.quietly_step_ns if self._quiet else self.drafts.step_ns
+            drafts_ns = ask(decodes, decode_context, chunks)
         busy_ns = np.array([kernels_ns + drafts_ns])
         total_ns = int(self._with_overhead(busy_ns, decodes + lasts, batch, bool(batch) or not graph)[0])
         booked[OVERHEAD] += total_ns - kernels_ns
         return total_ns
+
+    def quietly_step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> int:
+        """Return what `step_ns` does, without booking it."""
+        self._quiet = True
+        try:
+            return super().quietly_step_ns(decodes, decode_context, chunks)
+        finally:
+            self._quiet = False
+
+    def decode_provenance(self, sequences: int, page: int, visits: Int64) -> dict[str, float]:
+        """Return ns by provenance of the page's steps, each weighted with its visits (int64[PAGE])."""
+        drafts = self.drafts.decode_provenance(sequences, page, visits) if self.drafts else {}
+        return _explained(super().decode_provenance(sequences, page, visits), drafts)
+
+    def step_provenance(self) -> dict[str, float]:
+        """Return ns by provenance of all that `step_ns` was asked so far."""
+        return _explained(super().step_provenance(), self.drafts.step_provenance() if self.drafts else {})
+
+    def forget(self) -> None:
+        """Drop what was booked so far."""
+        super().forget()
+        if self.drafts:
+            self.drafts.forget()
 
     def _decode_steps(self, sequences: int, page: int) -> Int64:
         """Return the duration of each step of a page, int64[PAGE]: what `step_ns` says, vectorised."""
@@ -148,6 +192,34 @@ class DraftPasses:
         first_ns = self._first.step_ns(decodes, decode_context, chunks)
         decodes, context = with_prompts(decodes, decode_context, chunks)
         return first_ns + (self._more * self._rest.step_ns(decodes, context, ()) if decodes else 0)
+
+    def quietly_step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> int:
+        """Return what `step_ns` does, without booking it."""
+        first_ns = self._first.quietly_step_ns(decodes, decode_context, chunks)
+        decodes, context = with_prompts(decodes, decode_context, chunks)
+        return first_ns + (self._more * self._rest.quietly_step_ns(decodes, context, ()) if decodes else 0)
+
+    def decode_provenance(self, sequences: int, page: int, visits: Int64) -> dict[str, float]:
+        """Return ns by provenance of the drafting of a page's steps, each weighted with its visits."""
+        first, rest = (one.decode_provenance(sequences, page, visits) for one in (self._first, self._rest))
+        return {name: ns + self._more * rest[name] for name, ns in first.items()}
+
+    def step_provenance(self) -> dict[str, float]:
+        """Return ns by provenance of all that `step_ns` was asked so far."""
+        first, rest = self._first.step_provenance(), self._rest.step_provenance()
+        return {name: ns + self._more * rest[name] for name, ns in first.items()}
+
+    def forget(self) -> None:
+        """Drop what was booked so far."""
+        self._first.forget()
+        self._rest.forget()
+
+
+def _explained(found: dict[str, float], drafts: dict[str, float]) -> dict[str, float]:
+    """Return ns by provenance when what drafts took, booked as if no kernel explained it, is known."""
+    known = {name: ns + drafts.get(name, 0.0) for name, ns in found.items()}
+    known[PROVENANCE[ANALYTIC]] -= sum(drafts.values())
+    return known
 
 
 def with_prompts(decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> tuple[int, int]:
