@@ -96,7 +96,7 @@ def test_drafts_cost_what_a_layer_and_heads_cost_and_n_grams_nothing() -> None:
     one_ns, four_ns = plain.quietly_step_ns(*at), ngram.quietly_step_ns(*at)
     assert 0.95 * one_ns < four_ns < 1.1 * one_ns  # products of one row are slower than those of four
     drafts_ns = eagle.quietly_step_ns(*at) - four_ns
-    read_ns = 3 * 1.554e9 / 3.35
+    read_ns = 3 * 1.554e9 / 3350
     assert read_ns < drafts_ns < 2 * read_ns
 
 
