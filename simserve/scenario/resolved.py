@@ -64,10 +64,12 @@ def _resolved(deployment: Deployment) -> dict[str, Any]:
 
 
 def _found_again(pool: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the pool with the recorded expert load under a name that works from elsewhere."""
-    load = pool.get("expert_load")
+    """Return the pool with files (recorded expert load, draft model) under names that work from elsewhere."""
+    load, drafts = pool.get("expert_load"), pool.get("speculation")
     if isinstance(load, dict) and "path" in load:
-        return pool | {"expert_load": {**load, "path": portable(str(load["path"]), folder)}}
+        pool = pool | {"expert_load": {**load, "path": portable(str(load["path"]), folder)}}
+    if isinstance(drafts, dict) and "model" in drafts:
+        pool = pool | {"speculation": {**drafts, "model": portable(str(drafts["model"]), folder)}}
     return pool
 
 

@@ -76,6 +76,8 @@ def _check_switch(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
     with it.blame("role_switch"):
         if halves.prefill is not halves.decode:
             raise ScenarioError(f"{pools[0].engine.label}: replicas of this engine cannot change sides")
+        if any(pool.spec.speculation is not None for pool in pools):
+            raise ScenarioError("replicas that speculate cannot change sides")
         if any(pool.spec.pp > 1 or pool.spec.dp > 1 for pool in pools):
             raise ScenarioError("replicas with pipeline stages or attention ranks cannot change sides")
     for key, role in (("router", "prefill"), ("decode_router", "decode")):
