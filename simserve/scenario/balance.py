@@ -45,19 +45,23 @@ def balance(trace: Trace, prefill: BuiltPool, decode: BuiltPool, tpot_ms: float 
     prompt, answer = float(trace.prompt_tokens.mean()), float(trace.output_tokens.mean())
     whole = recompute_time(prefill.latency, prefill.engine.tokens_per_step(1 << 40))
     prompt_s = whole(max(1, round(prompt)), 0) / NS_PER_S
-    batch, step_s = _batch(decode, decode.latency, prompt + answer / 2, tpot_ms or DEFAULT_TPOT_MS)
-    return Balance(rate * prompt_s, rate * answer * step_s / batch, batch)
+    batch, token_s = _batch(decode, decode.latency, prompt + answer / 2, tpot_ms or DEFAULT_TPOT_MS)
+    return Balance(rate * prompt_s, rate * answer * token_s / batch, batch)
 
 
 def _batch(decode: BuiltPool, latency: TableLatency, context: float, tpot_ms: float) -> tuple[int, float]:
-    """Return the largest batch (a power of two) whose step is short enough and that fits, and its step."""
+    """Return the largest batch (a power of two) that is fast enough and fits, and its seconds per token.
+
+    A step makes one token of each sequence, or with speculation so many as are accepted in the mean.
+    """
     most = min(decode.engine.sequences, int(decode.ledger.kv_tokens / context))
-    batch, found = 1, (1, _step_s(latency, 1, context))
+    made = decode.speculation.acceptance.mean_tokens if decode.speculation is not None else 1.0
+    batch, found = 1, (1, _step_s(latency, 1, context) / made)
     while batch <= most:
-        step_s = _step_s(latency, batch, context)
-        if step_s * NS_PER_S > tpot_ms * NS_PER_MS:
+        token_s = _step_s(latency, batch, context) / made
+        if token_s * NS_PER_S > tpot_ms * NS_PER_MS:
             break
-        found = (batch, step_s)
+        found = (batch, token_s)
         batch *= 2
     return found
 
