@@ -42,17 +42,21 @@ def _measures(table: dict[str, Any]) -> Table:
     shown = Table("whole run")
     for name in names:
         shown.add_column(escape(name), justify="right", overflow="fold")
-    between = " (" if len(names) == 2 else "\n("
+    many = len(names) > 2  # narrow columns: one figure a line
     for row in table["measures"]:
         cells = comparison_cells(table, row)["cells"]
         texts = (
             cell["text"]
             + (f"\n{cell['interval']}" if cell["interval"] else "")
-            + (f"{between}{cell['note']})" if cell["note"] else "")
+            + (_note(cell["note"], many) if cell["note"] else "")
             for cell in cells
         )
         shown.add_row(row["label"], *texts)
     return shown
+
+
+def _note(words: str, many: bool) -> str:
+    return "\n(" + words.replace(", ", ",\n") + ")" if many else f" ({words})"
 
 
 def _source(name: str, facts: dict[str, Any]) -> str:
