@@ -12,6 +12,7 @@ from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mla import Latent, MlaDecode, _work
 from simserve.latency.kernels.mla_prefill import MlaPrefill
+from simserve.latency.kernels.prefill import PrefillAttention
 from simserve.latency.roofline import peaks_of
 from simserve.model import load_model
 from simserve.model.spec import MlaAttention
@@ -56,6 +57,19 @@ def test_only_tensorrt_llm_reads_an_8_bit_cache_at_full_speed_on_hopper():
     )
     assert 112 < own < 1.35 * 112
     assert others > 2 * 112
+
+
+def test_only_flash_attention_2_runs_decodes_among_prompts():
+    """A consumer card mixes them in one call of FlashAttention 2; TensorRT-LLM does so on no GPU."""
+    heads, context = Heads(32, 8, 128, 0, "bf16", "bf16"), np.array([1024.0])
+    beside = {}
+    for engine in ("vllm", "trtllm"):
+        card = machine("rtx_pro_6000", engine)
+        beside[engine] = PrefillAttention(card, heads, DecodeAttention(card, heads)).decode_beside(
+            64, context
+        )
+    assert beside["vllm"] is not None
+    assert beside["trtllm"] is None
 
 
 @pytest.mark.parametrize(("model", "flops_per_byte"), [("deepseek-v3", 241.8), ("kimi-k2-instruct", 120.9)])
