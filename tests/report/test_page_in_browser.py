@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
 import pytest
-from example_run import example_result, first_requests, write_example, write_result
+from example_run import SLO, example_result, first_requests, manifest, write_example, write_result
 
+from simserve.metrics import summarize, write_results
 from simserve.report import write_report
 
 PHONE = {"viewport": {"width": 390, "height": 800}}
@@ -177,4 +179,37 @@ def test_html_in_the_scenario_name_is_text(tmp_path, open_page):
     assert name in opened.page.title()
     assert opened.page.evaluate("window.hacked") is None
     assert opened.page.query_selector("#bold") is None
+    assert opened.complaints == []
+
+
+EVIL = "<img src=x onerror='window.hacked = 1'><b id='bold'>bold</b> & \"quotes\" </script>"
+
+
+def test_html_in_a_field_of_the_trace_or_of_the_deployment_is_text(tmp_path, open_page):
+    """Wherever a name or a word of the user comes to the page: text, keys of charts, definitions."""
+    facts = manifest()
+    facts["trace"] |= {"name": EVIL, "format": EVIL, "assumptions": [EVIL], "changes": [EVIL]}
+    facts |= {"model": {"name": EVIL}, "router": EVIL, "command": EVIL, "assumptions": [EVIL]}
+    pool = facts["pools"][0] | {"name": EVIL, "gpu_name": EVIL, "engine": EVIL, "limit_reason": EVIL}
+    pool["ledger"] = [{"name": EVIL, "bytes": 5, "basis": EVIL}]
+    pool["engine_options"] = {EVIL: EVIL}
+    facts["pools"] = [pool]
+    result = example_result(400)
+    replicas = tuple(
+        dataclasses.replace(one, pool=EVIL, name=f"{EVIL}{i}") for i, one in enumerate(result.replicas)
+    )
+    pools = tuple(dataclasses.replace(one, pool=EVIL) for one in result.pools)
+    result = dataclasses.replace(
+        result, replicas=replicas, pools=pools, reasons=(EVIL,), warnings=(EVIL,), op_ns={EVIL: 1.0}
+    )
+    folder = tmp_path / "run"
+    write_results(folder, result, summarize(result, SLO), f"name: {EVIL}\n", facts, slo=SLO)
+    opened = open_page(write_report(folder))
+    page = opened.page
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate("window.hacked") is None
+    assert page.query_selector("#bold") is None
+    assert page.query_selector("img") is None
+    assert page.inner_text("body").count("onerror='window.hacked = 1'") > 12
+    assert any("onerror" in text for text in page.locator("#over-time text").all_text_contents())
     assert opened.complaints == []
