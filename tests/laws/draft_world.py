@@ -31,6 +31,8 @@ class DraftWorld(World):
     rows: int = 0
     draw_seed: int = 0
     ranks: int = 0
+    per_group: int = 7
+    """Time of a group's step for each of its sequences, in ns."""
 
     @property
     def acceptance(self) -> Acceptance:
@@ -53,7 +55,7 @@ class DraftWorld(World):
             return plain
         result = []
         for start in range(0, len(plain), self.ranks):
-            latency: Any = PlainLockstep(plain[0].latency, 7)  # pyright: ignore[reportArgumentType]
+            latency: Any = PlainLockstep(plain[0].latency, self.per_group)  # pyright: ignore[reportArgumentType]
             group = GroupSpec(f"group-{start}", "all", latency)
             result += [
                 replace(spec, latency=latency, group=group) for spec in plain[start : start + self.ranks]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,16 @@ def test_all_laws_hold_and_fast_forward_is_stepping(params, data) -> None:
     stepped, watched = world.run_watched(trace, fast_forward=False, **options)
     checkers.pools_are_empty(watched)
     checkers.results_agree(result, stepped)
+
+
+@few
+@given(data=st.data())
+def test_one_rank_is_the_plain_replica(data) -> None:
+    plain = data.draw(draft_worlds(data.draw(st.sampled_from(SETTINGS)))).but(ranks=0)
+    trace = data.draw(traces(sessions=True))
+    options: dict[str, Any] = {"closed_loop": data.draw(st.sampled_from([None, 1, 3]))}
+    one = plain.but(ranks=1, per_group=0).run(trace, **options)
+    checkers.results_agree(replace(one, groups=(), op_ns={}), replace(plain.run(trace, **options), op_ns={}))
 
 
 def one_by_one(probabilities: tuple[float, ...], **settings: Any) -> DraftWorld:
