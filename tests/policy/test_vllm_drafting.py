@@ -149,7 +149,7 @@ def test_nothing_is_computed_at_the_longest_length() -> None:
 
 
 def test_a_draft_model_takes_a_row_of_each_request() -> None:
-    """0.33: two decodes of 4 + 1 leave 10 of 20 for a prompt, less its own row; 0.19: 20 - 4 seats for all."""
+    """0.33: two decodes of 4 + 1 leave 10 of 20 for a prompt, less its row; 0.19: 20 - 4 seats for all."""
     for version, left in (("0.33", 9), ("0.19", 8)):
         made = policy((0.0, 0.0, 0.0), rows=1, version=version, max_num_batched_tokens=20, max_num_seqs=4)
         started(made, 3, 3)
