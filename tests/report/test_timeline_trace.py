@@ -187,3 +187,50 @@ def test_windows_as_people_write_them() -> None:
     assert parse_window("10s:20s") == (10_000 * MS, 20_000 * MS)
     assert parse_window("500ms:") == (500 * MS, 1 << 62)
     assert parse_window(":1.5m") == (0, 90_000 * MS)
+
+
+@pytest.fixture(scope="module")
+def split_trace(tmp_path_factory) -> tuple[Path, list[dict]]:
+    """The trace of a prefill/decode split."""
+    pools = [
+        {"name": "p", "role": "prefill", "gpu": "h100_sxm"},
+        {"name": "d", "role": "decode", "gpu": "h100_sxm"},
+    ]
+    made, log = deployment(pools=pools, transfer={"link": "rdma_400g"}), StepLog()
+    result = made.simulate(step_log=log)
+    folder = tmp_path_factory.mktemp("split")
+    write_run(folder, result, made.summarize(result), "", made.manifest(""), None, log.result())
+    write_timeline(read_results(folder), folder / "timeline.json.gz")
+    return folder, json.loads(gzip.decompress((folder / "timeline.json.gz").read_bytes()))["traceEvents"]
+
+
+def test_arrows_lead_from_the_arrival_through_both_pools(split_trace) -> None:
+    _, events = split_trace
+    names = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
+    stops = defaultdict(list)
+    for event in events:
+        if event["ph"] in "stf":
+            stops[event["id"]].append((event["ts"], event["ph"], names[event["pid"]]))
+    assert len(stops) == 120
+    for found in stops.values():
+        times, kinds, places = zip(*sorted(found, key=lambda stop: stop[0]), strict=True)
+        assert (kinds[0], kinds[-1]) == ("s", "f")
+        assert list(times) == sorted(times)
+        where = [place for place, before in zip(places[1:], places, strict=False) if place != before]
+        assert [any(part in name for name in where) for part in ("p-0", "d-0")] == [True, True], places
+
+
+def test_counters_are_those_of_the_steps(split_trace) -> None:
+    folder, events = split_trace
+    run = read_results(folder)
+    held = [e["args"]["used"] for e in events if e["ph"] == "C" and e["name"] == "KV blocks"]
+    assert max(held) == max(run.steps["kv_used_blocks"].to_pylist())
+    assert {e["name"] for e in events if e["ph"] == "C"} >= {"KV blocks", "requests"}
+
+
+def test_the_file_is_bounded_by_the_steps_that_a_log_holds(split_trace) -> None:
+    """200,000 rows and 2,000 requests are at most some 20 MB, by the bytes that each takes here."""
+    folder, events = split_trace
+    steps = sum(e["ph"] == "X" and e["cat"] == "step" for e in events)
+    bytes_each = (folder / "timeline.json.gz").stat().st_size / steps
+    assert bytes_each * 200_000 < 20e6
