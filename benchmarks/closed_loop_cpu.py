@@ -222,7 +222,9 @@ def profiled(engine: str, models: list[str], options: argparse.Namespace, folder
     others = [op for op in OPS if op not in ATTENTION]
     attention = ENGINES[engine].backends
     parts = (
-        (list(ATTENTION[:2]), attention, 0.25), (list(ATTENTION[2:]), attention, 0.2), (others, ("torch",), 0.55),
+        (list(ATTENTION[:2]), attention, 0.25),
+        (list(ATTENTION[2:]), attention, 0.2),
+        (others, ("torch",), 0.55),
     )  # fmt: skip
     for ops, backends, share in parts:
         job = Job.make("cpu", models, ops, [1], "fp32", [], "cpu", options.threads, backends=backends)

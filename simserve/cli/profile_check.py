@@ -73,7 +73,7 @@ def _print(found: Check) -> None:
     console.print(table)
     if found.rules:
         table = _table(
-            "Rules where the simulator reads no table", "rule", "calls", "ratio", "median error", "p95"
+            "The simulator's rules", "rule", "calls", "ratio", "median error", "p95"
         )
         for rule, calls, ratio, median, p95 in found.rules:
             table.add_row(rule, str(calls), f"{ratio:.2f}", f"{median:.1%}", f"{p95:.1%}")

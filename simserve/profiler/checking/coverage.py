@@ -20,7 +20,7 @@ STEPS = (
     ("decode, 64 sequences of 2,048", 64, 2048, 0, 0),
     ("prompt of 512", 0, 0, 512, 0),
     ("prompt of 512 on 1,024 cached", 0, 0, 512, 1024),
-    ("8 decodes of 512 beside a prompt of 256", 8, 512, 256, 0),
+    ("8 decodes of 512, prompt of 256", 8, 512, 256, 0),
 )
 """Steps that are looked at: name, decodes, their context, new tokens of a chunk, its cached tokens."""
 
