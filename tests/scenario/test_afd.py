@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from simserve.cli import app
 from simserve.errors import ScenarioError
 from simserve.scenario import build, load_scenario
 from simserve.units import GB
@@ -77,7 +81,8 @@ def test_gpus_of_both_sides_cost_and_count(scenario_file: Write) -> None:
     seconds = summary.whole.duration_s, alone.whole.duration_s
     assert pool.mfu is not None
     assert alone.pools[0].mfu is not None
-    assert seconds[0] and seconds[1]
+    assert seconds[0]
+    assert seconds[1]
     assert pool.mfu * seconds[0] * 10 == pytest.approx(alone.pools[0].mfu * seconds[1] * 6)
 
 
@@ -142,3 +147,18 @@ def test_ffn_gpus_are_named_beside_the_others(scenario_file: Write) -> None:
     assert "H100" in pool["ffn"]["gpu_name"]
     free = next(line for line in pool["ffn"]["ledger"] if line["name"] == "free")
     assert free["bytes"] > 40 * GB
+
+
+def test_the_page_shows_each_side_under_its_name(scenario_file: Write, tmp_path: Path) -> None:
+    path = scenario_file(text=QWEN)
+    done = CliRunner().invoke(app, ["run", str(path), "--out", str(tmp_path / "out"), "--quiet"])
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
+    table = page[page.index("attention side works") :]
+    row = table[table.index("decode-0") : table.index("decode-1")]
+    shown = [float(text) for text in re.findall(r"<td>([\d.]+)\s*%</td>", row)]
+    sides = summary["groups"][0]["sides"]
+    wanted = [sides[name] for name in ("attention side", "FFN side", "network")]
+    assert shown[::2] == pytest.approx([100 * share for share in wanted], abs=0.06)
+    assert shown[1::2] == pytest.approx([100 - 100 * share for share in wanted], abs=0.06)
