@@ -125,11 +125,16 @@ def panels(curves: Mapping[str, Band]) -> list[Panel]:
 
 
 def _present(panel: Panel, curves: Mapping[str, Band]) -> Panel:
-    """Return a panel without lines that do not exist; hits and contexts only where they are not all 0."""
+    """Return a panel without lines that do not exist, have one place only, or find nothing in a cache."""
     lines = [line for line in panel.lines if line.key in curves]
     silent = {"hit_rate", "context.cached"}
     return panel._replace(
-        lines=[line for line in lines if line.key not in silent or np.nan_to_num(curves[line.key].mean).any()]
+        lines=[
+            line
+            for line in lines
+            if np.count_nonzero(~np.isnan(curves[line.key].mean)) > 1
+            and (line.key not in silent or np.nan_to_num(curves[line.key].mean).any())
+        ]
     )
 
 
