@@ -16,6 +16,8 @@ SHIPPED = ("traces", "scenarios", "kernels_profile")
 
 def find(name: str, folder: Path) -> Path | None:
     """Return the file or folder called `name` in a scenario that lies in `folder`, or None."""
+    if not name:
+        return None
     if Path(name).is_absolute():
         return Path(name) if Path(name).exists() else None
     candidates = [folder / name, Path(name), shipped(name)]
@@ -24,8 +26,8 @@ def find(name: str, folder: Path) -> Path | None:
 
 def shipped(name: str) -> Path | None:
     """Return where the data that ships holds `traces/x`, `scenarios/x` or `kernels_profile/x`."""
-    top, *rest = Path(name).parts
-    return data_dir(top).joinpath(*rest) if top in SHIPPED and rest else None
+    parts = Path(name).parts
+    return data_dir(parts[0]).joinpath(*parts[1:]) if len(parts) > 1 and parts[0] in SHIPPED else None
 
 
 def portable(name: str, folder: Path) -> str:

@@ -95,7 +95,9 @@ class RouterSpec(_Part):
 class WorkloadSpec(_Part):
     """What arrives, and when."""
 
-    trace: str | None = Field(None, description="A trace file: relative to this file, or one that ships.")
+    trace: str | None = Field(
+        None, min_length=1, description="A trace file: relative to this file, or one that ships."
+    )
     format: str | None = Field(None, description="Format of the trace; default: recognised from its content.")
     trace_options: dict[str, Any] = Field(
         default_factory=dict,

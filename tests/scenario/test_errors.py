@@ -52,6 +52,7 @@ CASES = [
     ("  synthetic:", "  closed_loop: {concurrency: 0}\n  synthetic:", 5, ["concurrency", "found 0"]),
     ("  synthetic:", "  closed_loop: {users: 9}\n  synthetic:", 5, ["users and think_s", "concurrency"]),
     ("  synthetic:", "  closed_loop: {}\n  synthetic:", 5, ["exactly one of concurrency and users"]),
+    ("seed: 3", "profiles: ['']", 14, ["profiles[0]"]),
     ("seed: 3", "seed: 3\nname: again", 15, ["duplicate key", "name"]),
     ("seed: 3", "seed: [3", 15, ["not valid YAML"]),
     ("seed: 3", "seed: 3\n7: x", 15, ["7"]),
