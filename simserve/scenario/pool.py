@@ -1,4 +1,4 @@
-"""One pool of a scenario, built: GPU, engine, memory, longest sequence, step latency, and its replicas."""
+"""One pool of a scenario, built: what `pool_plan` knows of it, its step latency, and its replicas."""
 
 from __future__ import annotations
 
@@ -6,59 +6,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any
 
 from simserve.core import PoolFacts, Trace
 from simserve.engine import ReplicaSpec
-from simserve.errors import ScenarioError
 from simserve.experts.state import ExpertPlan
-from simserve.hardware import GpuSpec, load_gpu
+from simserve.hardware import GpuSpec
 from simserve.latency import ProfileStore, TableLatency, compile_step_latency
 from simserve.latency.host_link import measured_host_link
 from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.lockstep import LockstepLatency
-from simserve.latency.roofline import peaks_of
 from simserve.model import ModelSpec, Parallelism
 from simserve.model.attention import flops_per_pair
-from simserve.model.dtypes import kv_cache_dtype, weight_format
 from simserve.model.kv import kv_bytes_per_token, kv_bytes_per_token_per_rank
-from simserve.model.memory import MemoryLedger, memory_ledger
-from simserve.model.memory_rules import memory_rules
-from simserve.model.params import flops_per_token
-from simserve.model.parts import routed_share
-from simserve.model.spec import MoeFfn
-from simserve.model.weights import check_parallelism, weight_bytes_per_stage
-from simserve.scenario.afd import FfnPool, afd_assumptions, ffn_pool, with_ffn
-from simserve.scenario.engine import ResolvedEngine, check_lengths, resolve_engine
-from simserve.scenario.halves import policy_of, split_engine
+from simserve.model.memory import MemoryLedger
+from simserve.scenario.afd import FfnPool, afd_assumptions
+from simserve.scenario.engine import ResolvedEngine
+from simserve.scenario.halves import policy_of
 from simserve.scenario.kv_groups import grouping
 from simserve.scenario.kv_tier_spec import KvTierSpec
-from simserve.scenario.kv_tiers import check_tiers, tier_assumptions, tier_caches
+from simserve.scenario.kv_tiers import tier_assumptions, tier_caches
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.moe import (
-    check_group,
     expert_plan,
     group_latency,
     groups_of,
-    moe_layers,
-    redundant_experts,
     steps_together,
 )
 from simserve.scenario.moe_spec import ExpertLoadSpec
+from simserve.scenario.pool_plan import Limit, half_options, plan_pool
 from simserve.scenario.spec import PoolSpec
-from simserve.scenario.speculation import Speculation, plain_latency, speculating, speculation_of
-from simserve.scenario.split_spec import TransferSpec
+from simserve.scenario.speculation import Speculation, plain_latency
 
 DEFAULT_EXPERT_LOAD: ExpertLoad = "uniform"
-_OF_THE_HALVES = ("reserved_decode_tokens", "decode_cache")
-"""Keys of `transfer` that are settings of a split engine's policies."""
-
-
-class Limit(NamedTuple):
-    """Longest sequence that a replica accepts, and why."""
-
-    tokens: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -176,54 +156,6 @@ class BuiltPool:
         )
 
 
-class PlannedPool(NamedTuple):
-    """What is known of a pool before its step latency is compiled."""
-
-    spec: PoolSpec
-    gpu: GpuSpec
-    engine: ResolvedEngine
-    parallel: Parallelism
-    ledger: MemoryLedger
-    limit: Limit
-    facts: PoolFacts
-    ffn: FfnPool | None
-    speculation: Speculation | None
-
-
-def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: ProfileStore) -> PlannedPool:
-    """Check pool number `index` and draw up its memory; raises `ScenarioError` for what does not fit."""
-    spec = loaded.scenario.pools[index]
-    with loaded.blame("pools", index, "gpu"):
-        gpu = load_gpu(spec.gpu, profiles.folders)
-    longest = spec.max_model_len or model.max_position_embeddings
-    engine = resolve_engine(loaded, index, gpu.hbm_bytes, longest)
-    parallel = Parallelism(tp=spec.tp, pp=spec.pp, dp=spec.dp, ep=spec.ep)
-    with loaded.blame("pools", index, "weights_dtype"):
-        weight_format(spec.weights_dtype)
-    with loaded.blame("pools", index, "experts_dtype"):
-        weight_format(spec.weights_dtype, spec.experts_dtype)
-    with loaded.blame("pools", index, "kv_dtype"):
-        kv_cache_dtype(spec.kv_dtype)
-    with loaded.blame("pools", index):
-        check_group(spec, model)
-        check_parallelism(model, parallel, 0 if spec.afd else redundant_experts(spec))
-        _check_longest(spec, model)
-        _check_experts(spec, model)
-        check_tiers(spec, engine)
-        ffn = ffn_pool(spec, model, gpu, engine.gpu_memory_utilization, redundant_experts(spec), profiles)
-        engine = speculating(engine, spec)
-        speculation = speculation_of(spec, model, engine, loaded.scenario.seed, loaded.folder)
-        ledger = _ledger(model, gpu, parallel, spec, engine, speculation)
-        limit = _limit(spec, model, ledger)
-        if spec.role == "decode" and split_engine(engine).room_first:
-            limit = _beside_reserve(limit, ledger, _half_options(loaded)["reserved_decode_tokens"])
-        if spec.role == "decode" and speculation is not None:
-            limit = _beside_reserve(limit, ledger, speculation.step_slots)
-    check_lengths(loaded, index, engine, limit.tokens)
-    facts = with_ffn(_facts(model, gpu, parallel, spec, engine.sequences), ffn, spec)
-    return PlannedPool(spec, gpu, engine, parallel, ledger, limit, facts, ffn, speculation)
-
-
 def build_pool(
     loaded: LoadedScenario, index: int, model: ModelSpec, profiles: ProfileStore, compiled: dict[Any, Any]
 ) -> BuiltPool:
@@ -255,92 +187,8 @@ def build_pool(
         experts,
         ffn,
         speculation,
-        _half_options(loaded),
+        half_options(loaded),
     )
-
-
-def _check_experts(spec: PoolSpec, model: ModelSpec) -> None:
-    for name in ("experts_dtype", "expert_load"):
-        if getattr(spec, name) is not None and not has_experts(model):
-            raise ScenarioError(f"{name} = {getattr(spec, name)}: {model.name} has no experts")
-
-
-def has_experts(model: ModelSpec) -> bool:
-    """Return True if the model has routed experts."""
-    return any(isinstance(ffn, MoeFfn) for group in model.layers for ffn in group.ffns)
-
-
-def _ledger(
-    model: ModelSpec,
-    gpu: GpuSpec,
-    parallel: Parallelism,
-    spec: PoolSpec,
-    engine: ResolvedEngine,
-    speculation: Speculation | None,
-) -> MemoryLedger:
-    groups = grouping(model, spec, engine).groups
-    if speculation is not None and groups is not None:
-        raise ScenarioError(
-            "speculation with windows that give KV blocks back is not simulated yet; set "
-            "disable_hybrid_kv_cache_manager: true"
-        )
-    return memory_ledger(
-        model,
-        gpu,
-        parallel,
-        weights_dtype=spec.weights_dtype,
-        kv_dtype=spec.kv_dtype,
-        block_size=engine.block_size,
-        gpu_memory_utilization=engine.gpu_memory_utilization,
-        max_num_batched_tokens=engine.tokens_per_step(spec.max_model_len or model.max_position_embeddings),
-        max_num_seqs=engine.sequences,
-        max_model_len=spec.max_model_len,
-        rules=memory_rules(engine.label),
-        redundant_experts=0 if spec.afd else redundant_experts(spec),
-        experts_dtype=spec.experts_dtype,
-        kv_groups=groups,
-        attention_only=spec.afd is not None,
-        draft=speculation.memory if speculation is not None else None,
-    )
-
-
-def _check_longest(spec: PoolSpec, model: ModelSpec) -> None:
-    if spec.max_model_len is not None and spec.max_model_len > model.max_position_embeddings:
-        raise ScenarioError(
-            f"max_model_len = {spec.max_model_len:,} exceeds max_position_embeddings = "
-            f"{model.max_position_embeddings:,} of {model.name}"
-        )
-
-
-def _limit(spec: PoolSpec, model: ModelSpec, ledger: MemoryLedger) -> Limit:
-    """Return the longest sequence: as asked for (the ledger has checked that it fits), else the most.
-
-    The words follow from the numbers alone, so that a resolved scenario gives the same ones.
-    """
-    tokens = spec.max_model_len or min(model.max_position_embeddings, ledger.kv_tokens)
-    if tokens == model.max_position_embeddings:
-        return Limit(tokens, f"max_position_embeddings of {model.name}")
-    if tokens == ledger.kv_tokens:
-        blocks = f"{ledger.kv_blocks:,} blocks of {ledger.block_size} tokens"
-        return Limit(tokens, f"longest sequence that the KV pool of {blocks} holds")
-    return Limit(tokens, "max_model_len of the scenario")
-
-
-def _half_options(loaded: LoadedScenario) -> dict[str, Any]:
-    transfer = loaded.scenario.transfer or TransferSpec.model_validate({})
-    return {name: getattr(transfer, name) for name in _OF_THE_HALVES}
-
-
-def _beside_reserve(limit: Limit, ledger: MemoryLedger, reserved_tokens: int) -> Limit:
-    """Cut the longest sequence to what fits beside the tokens that a decode replica keeps free for it."""
-    room = ledger.kv_tokens - ledger.block_size - reserved_tokens
-    if limit.tokens <= room:
-        return limit
-    if room < 2:
-        raise ScenarioError(
-            f"{ledger.kv_tokens:,} KV tokens leave no room beside {reserved_tokens:,} reserved"
-        )
-    return Limit(room, f"longest sequence beside {reserved_tokens:,} tokens reserved for its answer")
 
 
 def _latency(
@@ -379,38 +227,6 @@ def _latency(
             analytic=loaded.scenario.analytic,
         )
     return compiled[key]
-
-
-def _facts(
-    model: ModelSpec, gpu: GpuSpec, parallel: Parallelism, spec: PoolSpec, max_running: int
-) -> PoolFacts:
-    gpus = parallel.tp * parallel.pp  # of one attention rank
-    stages = weight_bytes_per_stage(
-        model,
-        parallel,
-        spec.weights_dtype,
-        redundant_experts=0 if spec.afd else redundant_experts(spec),
-        experts_dtype=spec.experts_dtype,
-    )
-    fullest = max(stages, key=lambda stage: stage.total)
-    experts = moe_layers(model)
-    return PoolFacts(
-        pool=spec.name,
-        replicas=spec.replicas * parallel.dp,
-        gpus_per_replica=gpus,
-        gpu=gpu.name,
-        peak_flops=peaks_of(gpu).flops(spec.weights_dtype),
-        hbm_bytes_per_s=gpu.hbm_bytes_per_s,
-        flops_per_token=flops_per_token(model),
-        flops_per_pair=flops_per_pair(model),
-        weight_bytes=(fullest.total - fullest.routed_expert) * gpus,
-        kv_bytes_per_token=kv_bytes_per_token_per_rank(model, parallel, spec.kv_dtype) * gpus,
-        expert_bytes=fullest.routed_expert * gpus,
-        expert_share=routed_share(experts[0]) if experts else 0.0,
-        expert_ranks=parallel.dp,
-        price_per_gpu_hour=spec.price_per_gpu_hour,
-        max_running=max_running,
-    )
 
 
 def _assumptions(engine: ResolvedEngine, latency: TableLatency | LockstepLatency) -> tuple[str, ...]:

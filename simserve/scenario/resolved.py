@@ -12,7 +12,8 @@ from ruamel.yaml import YAML
 from simserve import __version__
 from simserve.scenario.compare import FIXED, difference
 from simserve.scenario.files import portable
-from simserve.scenario.pool import DEFAULT_EXPERT_LOAD, BuiltPool, has_experts
+from simserve.scenario.pool import DEFAULT_EXPERT_LOAD, BuiltPool
+from simserve.scenario.pool_plan import has_experts
 from simserve.scenario.spec import PoolSpec
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from simserve.model import ModelSpec
 from simserve.model.params import active_params
 from simserve.scenario.build import Parts
 from simserve.scenario.load import LoadedScenario, changed
-from simserve.scenario.pool import PlannedPool, plan_pool
+from simserve.scenario.pool_plan import PlannedPool, plan_pool
 from simserve.study.layouts import Family
 from simserve.study.targets import Target
 from simserve.units import NS_PER_S
