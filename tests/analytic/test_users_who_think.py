@@ -1,4 +1,4 @@
-"""The interactive response time law: users = throughput x (response time + think time) (Denning and Buzen, 1978)."""
+"""Interactive response time law: users = throughput x (response + think time) (Denning and Buzen, 1978)."""
 
 from __future__ import annotations
 

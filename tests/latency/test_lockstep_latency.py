@@ -147,7 +147,7 @@ def test_longcat_hides_its_experts_beside_dense_layers() -> None:
 
 
 def test_microbatches_pad_ranks_to_the_fullest() -> None:
-    """vLLM pads all ranks to the largest token count where it splits steps: 400 and 800 tokens cost as 800."""
+    """vLLM pads all ranks to the largest token count where it splits steps: 400 and 800 cost as 800."""
     latency = group(8, two_batch=True)
     context = np.full((8, 1), 2000, np.int64)
     few = np.array([400] * 7 + [800], np.int64)
