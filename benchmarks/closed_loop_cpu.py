@@ -181,13 +181,15 @@ def served(engine: OwnEngine | Transformers, requests: list[Sequence]) -> dict[s
     done = sorted(engine.serve(requests), key=lambda request: request.number)
     columns = [[getattr(r, name) for r in done] for name in ("arrival_s", "first_s", "last_s")]
     outputs = np.array([len(request.made) for request in done])
-    return metrics(*(np.array(column) for column in columns), outputs)
+    arrival, first, last = (np.array(column) for column in columns)
+    return metrics(arrival, first, last, outputs)
 
 
 def simulated(result: Result) -> dict[str, np.ndarray]:
     """Return milliseconds per request of a simulation."""
     columns = (result.arrival_ns, result.first_token_ns, result.last_token_ns)
-    return metrics(*(np.asarray(column) / 1e9 for column in columns), np.asarray(result.output_tokens))
+    arrival, first, last = (np.asarray(column) / 1e9 for column in columns)
+    return metrics(arrival, first, last, np.asarray(result.output_tokens))
 
 
 def _errors(measured: dict[str, np.ndarray], predicted: dict[str, np.ndarray]) -> list[str]:

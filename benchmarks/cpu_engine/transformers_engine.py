@@ -12,8 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
-from transformers.generation import ContinuousBatchingConfig
+from transformers import (  # pyright: ignore[reportMissingImports]
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+from transformers.generation import (  # pyright: ignore[reportMissingImports]
+    ContinuousBatchingConfig,
+)
 
 from benchmarks.cpu_engine.scheduler import Sequence
 from simserve.model.spec import DenseFfn, GqaAttention, ModelSpec

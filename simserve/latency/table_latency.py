@@ -285,7 +285,7 @@ class TableLatency:
         return decode_ns
 
     def _mix_ratio(self, sequences: int, context: int, chunks: Sequence[Chunk]) -> tuple[float, int]:
-        """Return measured over ruled of all attention in a step (layers that were not measured count as 1)."""
+        """Return measured over ruled of all attention in a step (layers not measured count as 1)."""
         weighted, layers, worst = 0.0, 0, 0
         for kind in self.plan.attention:
             ratio, tag = kind.mixes.ratio(sequences, context, chunks) if kind.mixes else (1.0, EXTRAPOLATED)

@@ -14,6 +14,8 @@ from simserve.profiler.checking.rows import Suspect
 
 MOST_POINTS = 150
 """Points left out per grid."""
+LEAST_POINTS, MOST_ROWS = 12, 40_000
+"""A grid is made anew for every point left out: of one with many rows fewer points, but so many at least."""
 ENOUGH_POINTS = 1000
 """Points per operation after which its other grids are passed over (the shipped packs have thousands)."""
 OFF = 1.5
@@ -60,7 +62,8 @@ def _ratios(grid: Grid) -> list[tuple[int, float]]:
     """Return (row, predicted / measured) of inner points, each predicted without it."""
     columns, latency_us, roofline, trend = grid.source
     inner = _inner(columns)
-    step = -(-len(inner) // MOST_POINTS) or 1
+    most = max(LEAST_POINTS, min(MOST_POINTS, MOST_ROWS // max(1, len(latency_us))))
+    step = -(-len(inner) // most) or 1
     found = []
     for index in inner[::step]:
         kept = np.arange(len(latency_us)) != index
