@@ -72,9 +72,7 @@ def _print(found: Check) -> None:
         table.add_row(one.op, str(one.points), f"{one.median:.1%}", f"{one.p95:.1%}")
     console.print(table)
     if found.rules:
-        table = _table(
-            "The simulator's rules", "rule", "calls", "ratio", "median error", "p95"
-        )
+        table = _table("The simulator's rules", "rule", "calls", "ratio", "median error", "p95")
         for rule, calls, ratio, median, p95 in found.rules:
             table.add_row(rule, str(calls), f"{ratio:.2f}", f"{median:.1%}", f"{p95:.1%}")
         console.print(table)
