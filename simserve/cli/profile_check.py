@@ -36,13 +36,16 @@ def check(
 
     Example: simserve profile check profiles --models llama-3.1-70b --tp 8 --html check.html
     """
+    from rich.console import Console
+
     from simserve.errors import ProfileError
     from simserve.profiler.checking.check import check_profile
 
     if html is not None and html.exists() and not force:
         raise ProfileError(f"{html}: exists already; say --force")
     names = [part.strip() for name in models for part in name.split(",") if part.strip()]
-    found = check_profile(folder, gpu, names, tp, dtype)
+    with Console(stderr=True).status("reading the tables") as status:
+        found = check_profile(folder, gpu, names, tp, dtype, status.update)
     if as_json:
         print(json.dumps(found.plain(), indent=2))
     else:

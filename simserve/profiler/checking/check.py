@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,18 @@ class Check:
         return found
 
 
-def check_profile(folder: Path, gpu: str, models: list[str], tp: int, dtype: str) -> Check:
-    """Judge the tables in `folder`; raises `ProfileError` if there are none, or several GPUs and no name."""
+def check_profile(
+    folder: Path,
+    gpu: str,
+    models: list[str],
+    tp: int,
+    dtype: str,
+    say: Callable[[str], object] = lambda _: None,
+) -> Check:
+    """Judge the tables in `folder`; `say` hears what is being done.
+
+    Raises `ProfileError` if there are none, or several GPUs and no name.
+    """
     store = ProfileStore([folder], shipped=False)
     gpu = _gpu(store, folder, gpu)
     spec = load_gpu(gpu, [folder])
@@ -69,12 +80,19 @@ def check_profile(folder: Path, gpu: str, models: list[str], tp: int, dtype: str
         model = load_model(name)
         steps[name], missing = coverage(model, spec, Parallelism(tp=tp), dtype or _dtype(tables), store)
         estimated += [f"{name}: {one}" for one in missing]
+    say("predicting points that are left out")
     errors, outliers = held_out(spec, store)
     suspects = list(outliers)
+    say("looking for odd rows")
     for op, table in tables.items():
         suspects += not_monotone(op, table) + scattered(op, table)
+    say("comparing with the shipped tables")
     others = ((op, table, shipped_profiles().table(gpu, op)) for op, table in tables.items())
-    agreements = [agreement(op, table, other) for op, table, other in others if other is not None]
+    agreements = [
+        agreement(op, table, other)
+        for op, table, other in others
+        if other is not None and not other.path.samefile(table.path)
+    ]
     not_timed = _not_timed(folder / gpu / NAME)
     return Check(
         gpu, {op: len(table) for op, table in tables.items()}, steps, estimated, errors, rule_errors(spec,

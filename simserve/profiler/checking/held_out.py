@@ -18,6 +18,8 @@ LEAST_POINTS, MOST_ROWS = 12, 40_000
 """A grid is made anew for every point left out: of one with many rows fewer points, but so many at least."""
 ENOUGH_POINTS = 1000
 """Points per operation after which its other grids are passed over (the shipped packs have thousands)."""
+MOST_EXPERT_SHAPES = 60
+"""Of hundreds in the shipped packs."""
 OFF = 1.5
 """A point off its neighbours by more than this factor is an outlier."""
 
@@ -37,7 +39,7 @@ def held_out(gpu: GpuSpec, profiles: ProfileStore) -> tuple[list[HeldOut], list[
     """Return the errors of each operation, worst first, and the points far off their neighbours."""
     errors: dict[str, list[tuple[float, str]]] = {}
     outliers: list[Suspect] = []
-    for key, grid in measured_grids(gpu, profiles):
+    for key, grid in measured_grids(gpu, profiles, MOST_EXPERT_SHAPES):
         name = _name(key)
         if len(errors.get(name, ())) >= ENOUGH_POINTS:
             continue

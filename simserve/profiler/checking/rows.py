@@ -3,6 +3,7 @@ neighbours; and how a table compares with another of the same GPU."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,16 +30,17 @@ def scattered(op: str, table: ProfileTable) -> list[Suspect]:
     """Return the rows whose samples scatter widely."""
     if "p90_us" not in table.names:
         return []
+    name = row_names(table)
     spread = (table.numbers("p90_us") - table.numbers("p10_us")) / table.numbers("latency_us")
     return [
-        Suspect(op, words(table, index), f"p10 to p90 spans {spread[index]:.0%} of the median")
+        Suspect(op, name(index), f"p10 to p90 spans {spread[index]:.0%} of the median")
         for index in np.flatnonzero(spread > SCATTER).tolist()
     ]
 
 
 def not_monotone(op: str, table: ProfileTable) -> list[Suspect]:
     """Return the rows that are much faster than the next smaller shape along a size column."""
-    found = []
+    found, name = [], row_names(table)
     keys = [key for key in table.about["key_columns"] if key in table.names]
     codes = [np.unique(table.column(key), return_inverse=True)[1] for key in (*keys, "backend")]
     latency_us = table.numbers("latency_us")
@@ -54,7 +56,7 @@ def not_monotone(op: str, table: ProfileTable) -> list[Suspect]:
             index, smaller = int(order[place + 1]), int(order[place])
             ratio = latency_us[index] / latency_us[smaller]
             why = f"takes {ratio:.0%} of the time at {key}={size[smaller]:.0f}"
-            found.append(Suspect(op, words(table, index), why))
+            found.append(Suspect(op, name(index), why))
     return found
 
 
@@ -91,7 +93,8 @@ def _fastest(table: ProfileTable, keys: list[str]) -> dict[tuple[Any, ...], floa
     return best
 
 
-def words(table: ProfileTable, index: int) -> str:
-    """Return a row's key in words, without columns that have one value only."""
+def row_names(table: ProfileTable) -> Callable[[int], str]:
+    """Return a function that names a row by its key, without columns that have one value only."""
     keys = [key for key in table.about["key_columns"] if len(table.values(key)) > 1]
-    return " ".join(f"{key}={table.column(key)[index]}" for key in keys)
+    columns = {key: table.column(key) for key in keys}
+    return lambda index: " ".join(f"{key}={column[index]}" for key, column in columns.items())
