@@ -43,33 +43,36 @@ class Row(NamedTuple):
     note: str = ""
 
 
+DAY6_BATCH = round(1850 / 21)
+"""Requests per GPU that follow from its rate and 20 to 22 tokens/s for each (as in effects/ep72_decode)."""
 EPLB_LOSS = 59_337 / 50_302
 """What the source's own placement loses in prefill against a simulated perfect one (4,096-token prompts)."""
 
 
-def latency(
-    ranks: int, two_batch: bool, gpu: str = "h100_sxm", redundant: int | None = None
-) -> LockstepLatency:
-    """Return the step times of a group on 8-bit weights, with 32 redundant experts unless told otherwise."""
+def latency(ranks: int, two_batch: bool, copies: bool = True) -> LockstepLatency:
+    """Return the step times of a group of H100 on 8-bit weights, with redundant experts or without."""
     parallel = Parallelism(dp=ranks, ep=ranks)
     overlap = OverlapSpec.model_validate({"two_batch": two_batch, "min_decode_tokens": 2})
-    if redundant is None:
-        redundant = REDUNDANT if (EXPERTS + REDUNDANT) % ranks == 0 else -EXPERTS % ranks
     return compile_lockstep_latency(
         MODEL,
-        load_gpu(gpu),
+        load_gpu("h100_sxm"),
         parallel,
         weights_dtype="fp8_block",
-        redundant_experts=redundant,
+        redundant_experts=redundant_experts(ranks) if copies else 0,
         overlap=overlap,
         overhead=SGLANG,
     )
 
 
+def redundant_experts(ranks: int) -> int:
+    """Return 32, as the sources have, or what fills the ranks where that does not divide."""
+    return REDUNDANT if (EXPERTS + REDUNDANT) % ranks == 0 else -EXPERTS % ranks
+
+
 def maximum(s: float, ranks: int, balanced: bool) -> RankMaximum:
     """Return the busiest rank under Zipf(s), with EPLB or with experts in order."""
     shares = Zipf(s=s).shares(LAYERS, EXPERTS, TOPK, seed=1)
-    redundant = REDUNDANT if (EXPERTS + REDUNDANT) % ranks == 0 else -EXPERTS % ranks
+    redundant = redundant_experts(ranks)
     if balanced:
         return RankMaximum(shares, eplb(shares, ranks, redundant))
     return RankMaximum(shares, contiguous(LAYERS, EXPERTS, ranks, redundant))
@@ -123,7 +126,7 @@ def rows() -> list[Row]:
 
     s = skew_for(1.49, prefill_gain)
     return [
-        Row("EPLB, prefill EP32, times", 1.49, 1.49, f"fixes the skew: Zipf {s:.2f}"),
+        Row("EPLB, prefill EP32, times", 1.49, prefill_gain(s), f"fixes the skew: Zipf {s:.2f}"),
         Row("EPLB, decode EP72, times", 2.54, decode_gain(s), "predicted with that skew"),
         Row("skew for which decode gains 2.54, Zipf s", s, skew_for(2.54, decode_gain), "against prefill's"),
         *prefill_rows(prefill, s),
@@ -133,7 +136,7 @@ def rows() -> list[Row]:
 
 def prefill_rows(two: LockstepLatency, s: float) -> list[Row]:
     """Return prefill on 32 GPUs: the engine with its own placement, and with perfectly even experts."""
-    even, serial = (latency(PREFILL_RANKS, two_batch=how, redundant=0) for how in (True, False))
+    even, serial = (latency(PREFILL_RANKS, two_batch=how, copies=False) for how in (True, False))
     balanced = maximum(s, PREFILL_RANKS, True)
     perfect, alone = (prefill_tokens_per_s(it, PREFILL_TOKENS, 4096, None) for it in (even, serial))
     served = prefill_tokens_per_s(two, PREFILL_TOKENS, PROMPT, balanced)
@@ -160,7 +163,7 @@ def decode_rows(on: LockstepLatency, s: float) -> list[Row]:
         for two, lat in ((True, on), (False, off))
         for batch in (32, 64, 128, 256)
     }
-    profile = latency(128, two_batch=True, redundant=0)
+    profile = latency(128, two_batch=True, copies=False)
     day6 = latency(144, two_batch=True)
     one, two = 256 / rate[False, 256], 256 / rate[True, 256]
     rest = 256 / 2222 - one
@@ -191,8 +194,8 @@ def decode_rows(on: LockstepLatency, s: float) -> list[Row]:
         Row(
             "DeepSeek day 6, decode EP144, tokens/s per GPU",
             1850,
-            decode_tokens_per_s(day6, 96, 4989, maximum(s, 144, True)),
-            "H100 for H800; batch 96 assumed",
+            decode_tokens_per_s(day6, DAY6_BATCH, 4989, maximum(s, 144, True)),
+            f"H100 for H800; {DAY6_BATCH} requests per GPU",
         ),
     ]
 
