@@ -24,8 +24,6 @@ COUNTED_BYTES = {"fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5}
 """Bytes per stored element by which the bench estimates weights; 2 for all other formats."""
 MOST_SEQUENCES = 4096
 MOST_TOKENS = 32768
-GRAPHS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512, 1024, 2048, 4096, 8192)
-"""Captured batch sizes of the published recipe, with padding up to the next."""
 
 
 class Bench(NamedTuple):
@@ -62,7 +60,6 @@ def bench(
     options = {
         "max_num_seqs": max(1, min(sequences, per_rank)),
         "max_num_batched_tokens": max(tokens, round(prompt) + sequences),
-        "enable_prefix_caching": False,
     }
     return Bench(options, round((own + cache) / gpu.hbm_bytes, 4), with_graphs(sequences))
 
@@ -98,7 +95,7 @@ def limits(fitting: float, prompt: float, answer: float) -> tuple[int, int]:
 def with_graphs(sequences: int) -> str:
     """Return the name of TensorRT-LLM's overhead with graphs up to the limit of sequences, and of it."""
     name = f"trtllm, graphs up to {sequences}"
-    sizes = (*(size for size in GRAPHS if size < sequences), sequences)
+    sizes = (*(size for size in TRTLLM.capture_sizes if size < sequences), sequences)
     OVERHEADS.setdefault(name, replace(TRTLLM, name=name, capture_sizes=sizes))
     return name
 
