@@ -51,8 +51,8 @@ class Kernel(NamedTuple):
     """False if it must not be replayed from a CUDA graph: its launch is what is measured."""
 
 
-class Op(Protocol):
-    """An operation: a module of `ops`, so to say a table."""
+class Table(Protocol):
+    """What can be planned: the cases of one table."""
 
     @property
     def name(self) -> str:
@@ -68,8 +68,15 @@ class Op(Protocol):
         """Yield what is to be measured for these shapes, by every backend that is installed."""
         ...
 
+
+class Op(Table, Protocol):
+    """A table whose kernels one device runs alone."""
+
     def build(self, case: Case, device: Device) -> Kernel:
-        """Allocate inputs and return the kernel; raises `NotEnoughMemory` or what the library raises."""
+        """Allocate inputs and return the kernel.
+
+        Raises `NotEnoughMemory`, `CannotTime`, or what the library raises.
+        """
         ...
 
 

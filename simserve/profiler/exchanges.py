@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from simserve.profiler.fp8 import by_row_groups, from_row_groups
-from simserve.profiler.need import library, need_torch
+from simserve.profiler.need import need_torch, needed
 from simserve.profiler.rank_work import Member, Order, RankCall
 from simserve.profiler.reference import relative_error
 from simserve.profiler.tensors import torch_dtype
@@ -106,8 +106,7 @@ def _all_to_all(it: Exchange, member: Member, x: Any, ids: Any) -> Passage:
 
 
 def _deepep_normal(it: Exchange, member: Member, x: Any, ids: Any) -> Passage:
-    deep_ep = library("deep_ep")
-    assert deep_ep is not None
+    deep_ep = needed("deep_ep")
     deep_ep.Buffer.set_num_sms(it.sms)
     buffer = _buffer(member.ranks, False, _group(member), 0, 1)
     per_rank, per_node_rank, per_expert, visits, _ = buffer.get_dispatch_layout(ids, it.experts)
@@ -131,8 +130,7 @@ def _deepep_normal(it: Exchange, member: Member, x: Any, ids: Any) -> Passage:
 
 
 def _deepep_low_latency(it: Exchange, member: Member, x: Any, ids: Any) -> Passage:
-    torch, deep_ep = need_torch(), library("deep_ep")
-    assert deep_ep is not None
+    torch, deep_ep = need_torch(), needed("deep_ep")
     hint = deep_ep.Buffer.get_low_latency_rdma_size_hint(it.tokens, it.hidden, member.ranks, it.experts)
     buffer = _buffer(member.ranks, True, _group(member), hint, it.experts // member.ranks)
     weights = torch.full(ids.shape, 1.0 / it.topk, device=member.device)
@@ -161,8 +159,7 @@ def _group(member: Member) -> Any:
 
 @cache
 def _buffer(ranks: int, low_latency: bool, group: Any, rdma_bytes: int, queue_pairs: int) -> Any:
-    deep_ep = library("deep_ep")
-    assert deep_ep is not None
+    deep_ep = needed("deep_ep")
     return deep_ep.Buffer(
         group, 0 if low_latency else NVLINK_BYTES, rdma_bytes, low_latency_mode=low_latency,
         num_qps_per_rank=queue_pairs,

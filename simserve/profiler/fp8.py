@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from simserve.profiler.need import need_torch
+from simserve.profiler.device import Device
+from simserve.profiler.need import CannotTime, need_torch
 
 LARGEST = 448.0
 """Largest finite float8_e4m3fn."""
 GROUP = 128
+
+
+def powers_of_two(device: Device) -> bool:
+    """Return True if this GPU's DeepGEMM takes scales that are powers of two (Blackwell)."""
+    return device.compute_capability >= 100
 
 
 def _quantised(groups: Any, axes: tuple[int, ...], powers_of_two: bool) -> tuple[Any, Any]:
@@ -27,7 +33,13 @@ def by_row_groups(x: Any, powers_of_two: bool) -> tuple[Any, Any]:
 
 
 def by_tiles(weight: Any, powers_of_two: bool) -> tuple[Any, Any]:
-    """Return weights [..., n, k] in fp8, and float32 scales [..., n / 128, k / 128]."""
+    """Return weights [..., n, k] in fp8, and float32 scales [..., n / 128, k / 128].
+
+    Raises `CannotTime` if there is no whole number of tiles.
+    """
+    n, k = weight.shape[-2:]
+    if n % GROUP or k % GROUP:
+        raise CannotTime(f"fp8_block needs sizes divisible by {GROUP}, got weights of {n} x {k}")
     tiles = weight.float().unflatten(-1, (-1, GROUP)).unflatten(-3, (-1, GROUP))
     values, scales = _quantised(tiles, (-3, -1), powers_of_two)
     return values.flatten(-2).flatten(-3, -2), scales.squeeze(-1).squeeze(-2)

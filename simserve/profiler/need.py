@@ -37,6 +37,10 @@ def need_torch() -> ModuleType:
         ) from error
 
 
+class CannotTime(Exception):
+    """A kernel cannot run here: a library is missing, or takes no such inputs; the journal says which."""
+
+
 @cache
 def version_of(backend: str) -> str:
     """Return the version of a backend's library, "" if it is not installed."""
@@ -53,6 +57,15 @@ def version_of(backend: str) -> str:
 def library(name: str) -> ModuleType | None:
     """Return a kernel library, or None if it is not installed or cannot be imported here."""
     return _loaded(name)[0]
+
+
+def needed(name: str) -> ModuleType:
+    """Return a kernel library; raises `CannotTime` if it is not installed or cannot be imported here."""
+    found = library(name)
+    if found is None:
+        copy = ", or vLLM's copy" if name in WITHIN_VLLM else ""
+        raise CannotTime(f"needs {name} ({unusable(name) or f'package {LIBRARIES[name]}{copy}'})")
+    return found
 
 
 def unusable(name: str) -> str:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simserve.latency.profiles import ProfileStore
-from simserve.profiler.case import Case, Op
+from simserve.profiler.case import Case, Table
 from simserve.profiler.device import Device
 from simserve.profiler.shapes import Shapes
 
 
-def plan(ops: Sequence[Op], shapes: Shapes, device: Device, gpu: str) -> list[Case]:
+def plan(ops: Sequence[Table], shapes: Shapes, device: Device, gpu: str) -> list[Case]:
     """Return all cases of `ops` in the order in which they are to be measured, each once."""
     shipped = set(ProfileStore().ops(gpu))
     cases: dict[str, Case] = {}

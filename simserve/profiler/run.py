@@ -14,7 +14,7 @@ from simserve.profiler.case import Case, Op
 from simserve.profiler.device import Device, NotEnoughMemory
 from simserve.profiler.journal import NAME, Journal
 from simserve.profiler.machine_file import write_machine_file
-from simserve.profiler.need import need_torch
+from simserve.profiler.need import CannotTime, need_torch
 from simserve.profiler.ops.collective import OverRanks
 from simserve.profiler.reference import poison_for
 from simserve.profiler.tables import write_tables
@@ -58,7 +58,7 @@ class Outcome:
 
 def run_plan(
     cases: Sequence[Case],
-    ops: dict[str, Op],
+    ops: dict[str, Op | OverRanks],
     device: Device,
     gpu: str,
     out: Path,
@@ -97,7 +97,7 @@ def _check_folder(folder: Path, resume: bool) -> None:
 
 def _measure_all(
     todo: Sequence[Case],
-    ops: dict[str, Op],
+    ops: dict[str, Op | OverRanks],
     device: Device,
     journal: Journal,
     deadline: float,
@@ -153,7 +153,7 @@ class _Trust:
         return row["why"] if self._failures.get(backend, 0) >= FAILURES else ""
 
 
-def measure_case(case: Case, op: Op, device: Device, most_s: float) -> dict[str, Any]:
+def measure_case(case: Case, op: Op | OverRanks, device: Device, most_s: float) -> dict[str, Any]:
     """Check and time one case; return its line for the journal, which says why if there is no time."""
     begin = {
         "case": case.id, "op": case.op, "key": dict(case.key), "extra": dict(case.extra),
@@ -173,7 +173,7 @@ def measure_case(case: Case, op: Op, device: Device, most_s: float) -> dict[str,
         timing = measure(kernel.call, kernel.sets, device, most_s, kernel.capturable)
     except (NotEnoughMemory, MemoryError, torch.OutOfMemoryError) as caught:
         return {**begin, "status": "oom", "why": _one_line(caught)}
-    except NotImplementedError as caught:
+    except (CannotTime, NotImplementedError) as caught:  # the latter is torch's, of a dtype on a device
         return {**begin, "status": "unsupported", "why": _one_line(caught)}
     except ProfileError:
         raise
@@ -197,7 +197,8 @@ def _columns(timing: Timing) -> dict[str, Any]:
 
 
 def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+    words = " ".join(str(error).split())
+    return (words if isinstance(error, CannotTime) else f"{type(error).__name__}: {words}")[:300]
 
 
 def _release(device: Device) -> None:

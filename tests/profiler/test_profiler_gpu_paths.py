@@ -155,6 +155,27 @@ def test_deep_gemm(monkeypatch: pytest.MonkeyPatch, op: str, capability: int) ->
         assert kernels == {"m_grouped_fp8_gemm_nt_masked", "m_grouped_fp8_gemm_nt_contiguous"}
 
 
+@pytest.mark.parametrize("op", ["gemm", "moe"])
+def test_sizes_that_are_no_whole_tiles_are_unsupported(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
+    """Not failed: three such cases are no reason to give the library up."""
+    gpu = stand_ins.as_gpu(monkeypatch)
+    stand_ins.install(monkeypatch, deep_gemm=stand_ins.deep_gemm(powers_of_two=False))
+    experts = [ExpertShape(128, 192, 8, 2, 1)]
+    shapes = replace(SHAPES, weight_dtypes=("fp8_block",), products=[(256, 192)], experts=experts)
+    for case in cases(op, gpu, shapes, "deep_gemm"):
+        row = measure_case(case, OPS[op], gpu, 0.02)
+        assert row["status"] == "unsupported", row
+        assert row["why"].startswith("fp8_block needs sizes divisible by 128, got weights of ")
+
+
+def test_an_older_flash_attn_takes_no_fp8_cache(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, flash_attn_version=2)
+    shapes = replace(SHAPES, kv_dtypes=("fp8",), heads=SHAPES.heads[:1])
+    for case in cases("attn_decode", gpu, shapes, "vllm"):
+        row = measure_case(case, OPS["attn_decode"], gpu, 0.02)
+        assert (row["status"], row["why"]) == ("unsupported", "flash-attn 2 takes no fp8 cache")
+
+
 def test_flex_attention_needs_triton_on_a_gpu(gpu: Device) -> None:
     from simserve.profiler.ops.flex import flex_missing
 
@@ -182,7 +203,9 @@ assert torch.equal(*caches) and caches[0].any()
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed: pip install triton"
+)
 def test_triton_kernels_compute_what_torch_does() -> None:
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
@@ -193,9 +216,9 @@ def test_triton_kernels_compute_what_torch_does() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def install(monkeypatch: pytest.MonkeyPatch, older: bool = False) -> None:
+def install(monkeypatch: pytest.MonkeyPatch, older: bool = False, flash_attn_version: int = 3) -> None:
     """Install a stand-in of every attention library."""
-    version = stand_ins.module(get_flash_attn_version=lambda **_: 3)
+    version = stand_ins.module(get_flash_attn_version=lambda **_: flash_attn_version)
     stand_ins.install(
         monkeypatch, flash_attn=stand_ins.flash_attn(), flashinfer=stand_ins.flashinfer(),
         flash_mla=stand_ins.flash_mla(older), vllm=stand_ins.module(),

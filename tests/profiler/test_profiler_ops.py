@@ -118,7 +118,7 @@ def test_a_missing_library_is_recorded_as_unsupported() -> None:
     key = tuple({**dict(first(made).key), "dtype": "fp8_block"}.items())
     row = measure_case(Case("gemm", key, "deep_gemm", 0), OPS["gemm"], made.device, 0.05)
     assert row["status"] == "unsupported"
-    assert "DeepGEMM" in row["why"]
+    assert row["why"] == "needs deep_gemm (package deep-gemm, or vLLM's copy)"
 
 
 def test_a_part_left_unwritten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

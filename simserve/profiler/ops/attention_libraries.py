@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from simserve.profiler.need import library, need_torch
+from simserve.profiler.need import CannotTime, need_torch, needed
 from simserve.profiler.ops.paged import Batch, Call
 from simserve.profiler.tensors import torch_dtype
 
@@ -25,7 +25,7 @@ def _ends(batch: Batch, sizes: list[int]) -> Any:
 
 def flash_attn_call(batch: Batch) -> Call:
     """Return flash-attn 2 on a paged cache."""
-    function = library("flash_attn").flash_attn_varlen_func  # type: ignore[union-attr]
+    function = needed("flash_attn").flash_attn_varlen_func
     new, total = [s.new for s in batch.spans], [s.new + s.cached for s in batch.spans]
     cu_q, cu_k = _ends(batch, new), _ends(batch, total)
     table = batch.table.to(need_torch().int32)
@@ -54,7 +54,7 @@ def vllm_call(batch: Batch) -> Call:
     queries = [inputs.q for inputs in batch.inputs]
     if batch.kv_dtype == "fp8":
         if chosen < 3:
-            raise NotImplementedError(f"flash-attn {chosen} takes no fp8 cache")
+            raise CannotTime(f"flash-attn {chosen} takes no fp8 cache")
         queries = [q.to(torch_dtype("fp8")) for q in queries]
         ones = torch.ones(len(batch.spans), batch.heads.kv_heads, device=batch.device.place)
         more = {"q_descale": ones, "k_descale": ones, "v_descale": ones}
@@ -72,8 +72,7 @@ def vllm_call(batch: Batch) -> Call:
 
 def flashinfer_call(batch: Batch) -> Call:
     """Return FlashInfer's wrapper for decode if every sequence has one query, else the one for prompts."""
-    torch, flashinfer = need_torch(), library("flashinfer")
-    assert flashinfer is not None
+    torch, flashinfer = need_torch(), needed("flashinfer")
     heads, place = batch.heads, batch.device.place
     space = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=place)
     pages = torch.cat([row[:count] for row, count in zip(batch.table, batch.needed, strict=True)])

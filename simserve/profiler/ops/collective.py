@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from simserve.profiler.case import Case, Kernel, refinement
+from simserve.profiler.case import Case, refinement
 from simserve.profiler.device import Device, NotEnoughMemory
 from simserve.profiler.distributed import Ranks, launch, open_ranks
 from simserve.profiler.exchanges import Exchange
@@ -50,15 +50,15 @@ atexit.register(close_ranks)
 
 
 class OverRanks(ABC):
-    """What the tables share whose times are taken by several ranks."""
+    """A table whose times are taken by several ranks, which build the call themselves."""
 
     name = ""
     key_columns: tuple[str, ...] = ()
     tolerance = 0.0
 
-    def build(self, case: Case, device: Device) -> Kernel:
-        """Raise: ranks time such a case themselves, see `time_on_ranks`."""
-        raise NotImplementedError(f"{self.name} is timed by its ranks")
+    @abstractmethod
+    def cases(self, shapes: Shapes, device: Device) -> Iterable[Case]:
+        """Yield what is to be measured for these shapes, by every backend that is installed."""
 
     def time_on_ranks(self, case: Case, device: Device, most_s: float) -> tuple[Timing, float, str, str]:
         """Return time, error, kernel and version of a case."""

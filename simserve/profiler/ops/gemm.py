@@ -11,9 +11,8 @@ from typing import Any
 
 from simserve.profiler.case import Case, Kernel, refinement
 from simserve.profiler.device import Device
-from simserve.profiler.fp8 import GROUP, LARGEST, by_row_groups, by_tiles, from_tiles
-from simserve.profiler.need import library, need_torch, version_of
-from simserve.profiler.ops.moe_kernels import powers_of_two
+from simserve.profiler.fp8 import LARGEST, by_row_groups, by_tiles, from_tiles, powers_of_two
+from simserve.profiler.need import need_torch, needed, version_of
 from simserve.profiler.reference import TOLERANCE, relative_error, sampled
 from simserve.profiler.shapes import Shapes
 from simserve.profiler.tensors import copies, normal, width_of
@@ -99,13 +98,8 @@ def _fp8(device: Device, n: int, k: int, m: int) -> Parts:
 
 
 def _fp8_block(device: Device, n: int, k: int, m: int) -> Parts:
-    torch = need_torch()
-    deep_gemm = library("deep_gemm")
-    if deep_gemm is None:
-        raise NotImplementedError("fp8_block products need DeepGEMM (package deep-gemm, or vLLM's copy)")
+    torch, deep_gemm = need_torch(), needed("deep_gemm")
     multiply = getattr(deep_gemm, "fp8_gemm_nt", None) or deep_gemm.gemm_fp8_fp8_bf16_nt
-    if n % GROUP or k % GROUP:
-        raise NotImplementedError(f"fp8_block needs n and k divisible by {GROUP}, got {n} and {k}")
     rounded = powers_of_two(device)
     sets = device.rotation(n * k + m * (3 * k + 2 * n))
     x = copies(normal(device, m, k, dtype="bf16"), sets)

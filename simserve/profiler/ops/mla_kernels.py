@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from simserve.profiler import torch_kernels
 from simserve.profiler.device import Device
-from simserve.profiler.need import library, need_torch
+from simserve.profiler.need import library, need_torch, needed
 from simserve.profiler.shapes import LatentShape
 from simserve.profiler.tensors import torch_dtype
 
@@ -68,8 +68,7 @@ def _torch(it: Decode) -> Call:
 
 
 def _flash_mla(it: Decode) -> Call:
-    torch, flash_mla = need_torch(), library("flash_mla")
-    assert flash_mla is not None
+    torch, flash_mla = need_torch(), needed("flash_mla")
     used, blocks = it.lengths.to(torch.int32), it.table.to(torch.int32)
     plan, splits = flash_mla.get_mla_metadata(used, it.latent.q_heads, 1)
 
@@ -104,8 +103,7 @@ def _vllm_fp8(it: Decode) -> Call:
 
 
 def _flashinfer(it: Decode) -> Call:
-    torch, flashinfer = need_torch(), library("flashinfer")
-    assert flashinfer is not None
+    torch, flashinfer = need_torch(), needed("flashinfer")
     sequences, per_sequence = it.table.shape
     place, size = it.device.place, it.cache[0].shape[1]
     space = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=place)
@@ -183,8 +181,7 @@ def _vllm_prompts(it: Prefill, q: Any, k: Any, v: Any) -> tuple[Callable[..., An
 
 
 def _flashinfer_prompts(it: Prefill, q: Any, k: Any, v: Any) -> tuple[Callable[..., Any], str]:
-    torch, flashinfer = need_torch(), library("flashinfer")
-    assert flashinfer is not None
+    torch, flashinfer = need_torch(), needed("flashinfer")
     space = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=it.device.place)
     wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(space, "NHD")
     cu_q, cu_k, _, _ = _offsets(it)

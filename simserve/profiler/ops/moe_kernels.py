@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from simserve.profiler import torch_kernels
 from simserve.profiler.device import Device
-from simserve.profiler.fp8 import GROUP, LARGEST, by_row_groups, by_tiles, from_tiles
-from simserve.profiler.need import library, need_torch
+from simserve.profiler.fp8 import GROUP, LARGEST, by_row_groups, by_tiles, from_tiles, powers_of_two
+from simserve.profiler.need import library, need_torch, needed
 from simserve.profiler.tensors import copies, normal
 
 MASKED_MOST_TOKENS = 256
@@ -50,11 +50,6 @@ def expert_backends(device: Device, dtype: str) -> list[str]:
         return ["torch", *(["vllm"] if device.is_cuda and library("vllm") else [])]
     able = {"vllm": True, "deep_gemm": dtype == "fp8_block" and device.compute_capability >= 90}
     return [name for name, fits in able.items() if device.is_cuda and fits and library(name)]
-
-
-def powers_of_two(device: Device) -> bool:
-    """Return True if this GPU's DeepGEMM takes scales that are powers of two (Blackwell)."""
-    return device.compute_capability >= 100
 
 
 def expert_weights(
@@ -117,8 +112,6 @@ def _vllm(it: Routed) -> Call:
 
 
 def _deep_gemm(it: Routed) -> Call:
-    if max(it.up[0].shape[1] % GROUP, it.down[0].shape[1] % GROUP, it.down[0].shape[2] % GROUP):
-        raise NotImplementedError(f"fp8_block needs sizes divisible by {GROUP}")
     return (_masked if len(it.x[0]) <= MASKED_MOST_TOKENS else _contiguous)(it)
 
 
@@ -136,8 +129,7 @@ def _places(it: Routed, starts: list[int]) -> Any:
 
 def _contiguous(it: Routed) -> Call:
     """Experts one after another in one matrix, each padded to the kernel's tile of rows: for prompts."""
-    torch, deep_gemm = need_torch(), library("deep_gemm")
-    assert deep_gemm is not None
+    torch, deep_gemm = need_torch(), needed("deep_gemm")
     tile = int(deep_gemm.utils.get_mk_alignment_for_contiguous_layout())
     padded = [-(-count // tile) * tile for count in it.counts]
     starts = [sum(padded[:expert]) for expert in range(len(padded))]
@@ -155,8 +147,7 @@ def _contiguous(it: Routed) -> Call:
 
 def _masked(it: Routed) -> Call:
     """Every expert with room for all tokens, and how many rows it really has: for decode."""
-    torch, deep_gemm = need_torch(), library("deep_gemm")
-    assert deep_gemm is not None
+    torch, deep_gemm = need_torch(), needed("deep_gemm")
     experts, tokens = len(it.counts), len(it.x[0])
     room = -(-tokens // GROUP) * GROUP
     used = torch.tensor(it.counts, dtype=torch.int32, device=it.device.place)
