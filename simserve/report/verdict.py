@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from simserve.metrics.distribution import PERCENTILES
@@ -47,21 +48,27 @@ def _share(summary: dict[str, Any], name: str, asked: float, words: str) -> Verd
     if value is None:
         return Verdict("missed", f"nothing is known {words}, {percent(asked)} asked for")
     text = f"{percent(value)} {words}, {percent(asked)} asked for"
-    return Verdict(_judge(value - asked, low and low - asked, high and high - asked), text)
+    return Verdict(_judge(value, low, high, lambda share: share >= asked), text)
 
 
 def _percentiles(summary: dict[str, Any], asked: dict[str, dict[str, float]]) -> list[Verdict]:
-    """Return a verdict for each percentile target that a run keeps (studies judge the others)."""
-    kept = {f"p{number}" for number in PERCENTILES}
-    found = []
-    for key, targets in asked.items():
-        for name, limit in targets.items():
-            value, low, high = _over_seeds(summary, f"whole.{key}.{name}", summary["whole"][key].get(name))
-            if name not in kept or value is None:
-                continue
-            text = f"{name} of {LIMIT_WORDS[key]} is {latency(value)}, {latency(limit)} asked for"
-            found.append(Verdict(_judge(limit - value, high and limit - high, low and limit - low), text))
-    return found
+    """Return a verdict for each percentile target; none can be given about those that a run does not keep."""
+    return [
+        _percentile(summary, key, name, limit)
+        for key, targets in asked.items()
+        for name, limit in targets.items()
+    ]
+
+
+def _percentile(summary: dict[str, Any], key: str, name: str, limit: float) -> Verdict:
+    words = f"{name} of {LIMIT_WORDS[key]}"
+    if name not in {f"p{number}" for number in PERCENTILES}:
+        return Verdict("not shown", f"{words} is not among what a run keeps, {latency(limit)} asked for")
+    value, low, high = _over_seeds(summary, f"whole.{key}.{name}", summary["whole"][key][name])
+    if value is None:
+        return Verdict("missed", f"{words} is unknown, {latency(limit)} asked for")
+    text = f"{words} is {latency(value)}, {latency(limit)} asked for"
+    return Verdict(_judge(value, low, high, lambda found: found <= limit), text)
 
 
 def _over_seeds(
@@ -75,8 +82,8 @@ def _over_seeds(
     return found["mean"], found["low"], found["high"]
 
 
-def _judge(margin: float, low: float | None, high: float | None) -> str:
-    """Return what a margin says that should not be negative; its interval, if any, must agree."""
-    if low is not None and high is not None and low < 0 <= high:
+def _judge(value: float, low: float | None, high: float | None, keeps: Callable[[float], bool]) -> str:
+    """Return what a number says about a target; the ends of its interval, if any, must agree."""
+    if low is not None and high is not None and keeps(low) != keeps(high):
         return "not shown"
-    return "met" if margin >= 0 else "missed"
+    return "met" if keeps(value) else "missed"

@@ -62,6 +62,17 @@ def test_seeds_that_do_not_agree_show_nothing() -> None:
     assert verdict(over_seeds(0.93, 0.98), asked(0.95)).word == "not shown"
     assert verdict(over_seeds(0.951, 0.98), asked(0.95)).word == "met"
     assert verdict(over_seeds(0.90, 0.94), asked(0.95)).word == "missed"
+    assert verdict(over_seeds(0.0, 1.0), asked(0.4)).word == "not shown", "0 is an end like any other"
+    assert verdict(over_seeds(0.0, 1.0), asked(0.6)).word == "not shown"
+
+
+def test_a_percentile_that_cannot_be_judged_is_not_met() -> None:
+    found = verdict(summary(), asked(0.95, ttft_ms={"p97": 1000}))
+    assert found.word == "not shown"
+    assert "p97 of TTFT is not among what a run keeps" in found.text
+    none = summary()
+    none["whole"]["ttft_ms"]["p99"] = None
+    assert verdict(none, asked(0.95, ttft_ms={"p99": 1000})).word == "missed"
 
 
 def test_without_an_slo_there_is_no_verdict() -> None:
