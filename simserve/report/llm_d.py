@@ -99,7 +99,7 @@ def _load(run: StoredRun) -> dict[str, Any]:
     arrivals = stamps(requests, "arrival_ns")
     arrivals = arrivals[arrivals >= 0]
     if closed:
-        load["concurrency"] = closed["concurrency"] or closed["users"]
+        load["concurrency"] = closed.get("concurrency") or closed["users"]
     elif len(arrivals) > 1 and arrivals.max() > arrivals.min():
         load["rate_qps"] = (len(arrivals) - 1) / (int(arrivals.max() - arrivals.min()) / NS_PER_S)
     trace = manifest["trace"]

@@ -32,6 +32,16 @@ def test_the_command_writes_it_beside_the_page(folder: Path, simserve: Call) -> 
     assert simserve("report", folder, "--export", "llm-d", "x.yaml", "--force").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("loop", "clients"), [("{concurrency: 3}", 3), ("{users: 5, think_s: {kind: constant, value: 1}}", 5)]
+)
+def test_a_closed_loop_says_how_many_clients(small: Path, simserve: Call, loop: str, clients: int) -> None:
+    done = simserve("run", small, "--set", f"workload.closed_loop={loop}", "--out", "loop")
+    assert done.exit_code == 0, done.output
+    assert simserve("report", "loop", "--export", "llm-d", "x.yaml").exit_code == 0
+    assert f"concurrency: {clients}\n" in Path("x.yaml").read_text()
+
+
 def test_an_unknown_export_is_refused(folder: Path, simserve: Call) -> None:
     done = simserve("report", folder, "--export", "llmd", "x.yaml")
     assert done.exit_code == 2
