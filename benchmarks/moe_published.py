@@ -7,6 +7,7 @@ figures but the one unknown that the source leaves out: the skew of its experts,
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from simserve.experts.eplb import eplb
 from simserve.experts.maxima import RankMaximum
 from simserve.experts.popularity import Zipf
 from simserve.hardware import load_gpu
-from simserve.latency.compile_drafting import compile_speculative_latency, without_overlap
+from simserve.latency.compile_drafting import compile_speculative_latency
 from simserve.latency.compile_lockstep import compile_lockstep_latency
 from simserve.latency.lockstep import LockstepLatency, RankWork
 from simserve.latency.overhead import SGLANG
@@ -203,7 +204,7 @@ def decode_rows(on: LockstepLatency, s: float) -> list[Row]:
 def speculation() -> list[Row]:
     """Return multi-token prediction on 16 H200: two requests per rank with contexts of 65,536."""
     parallel, gpu = Parallelism(dp=16, ep=16), load_gpu("h200_sxm")
-    overhead, drafter = without_overlap(SGLANG), drafter_of(MODEL, "mtp")
+    overhead, drafter = replace(SGLANG, overlapped=False), drafter_of(MODEL, "mtp")
     plain = compile_lockstep_latency(MODEL, gpu, parallel, weights_dtype="fp8_block", overhead=overhead)
     sequences, contexts = np.full(16, 2, np.int64), np.full((16, 1), 65_536 + 2_048, np.int64)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Unpack
 
-from simserve.errors import ScenarioError, nearest
 from simserve.hardware import GpuSpec
 from simserve.latency.blocks.dense import add_dense
 from simserve.latency.blocks.ends import add_embedding, add_head
@@ -12,14 +11,12 @@ from simserve.latency.blocks.gqa import add_gqa
 from simserve.latency.blocks.linear import add_linear
 from simserve.latency.blocks.mla import add_mla
 from simserve.latency.blocks.moe import add_moe
-from simserve.latency.blocks.plan import All2All, GroupLayers, Plan, Setting
-from simserve.latency.kernels import Machine
+from simserve.latency.blocks.plan import GroupLayers, Plan, Setting
 from simserve.latency.kernels.collective import hop_us
-from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.launches import with_measured_launches
 from simserve.latency.overhead import VLLM, EngineOverhead
-from simserve.latency.profiles import ProfileStore, shipped_profiles
-from simserve.latency.roofline import BYTES, peaks_of
+from simserve.latency.roofline import BYTES
+from simserve.latency.setting import KernelSettings, setting_of
 from simserve.latency.stages import stage_layers
 from simserve.latency.table_latency import TableLatency
 from simserve.model.parallel import Parallelism
@@ -34,34 +31,15 @@ def compile_step_latency(
     gpu: GpuSpec,
     parallelism: Parallelism,
     *,
-    weights_dtype: str = "bf16",
-    kv_dtype: str = "bf16",
-    experts_dtype: str | None = None,
-    expert_load: ExpertLoad = "uniform",
     overhead: EngineOverhead = VLLM,
-    profiles: ProfileStore | None = None,
-    analytic: Literal["allow", "refuse"] = "allow",
+    **settings: Unpack[KernelSettings],
 ) -> TableLatency:
-    """Compile the step latency of one replica.
+    """Compile the step latency of one replica; `settings` are types, expert load and profiles.
 
-    `weights_dtype` is that of the layers' matrices, `experts_dtype` that of routed experts where it
-    differs (gpt-oss: bf16 and mxfp4); embedding, router and head stay at 16 bit. With DP-attention (`dp`
-    > 1) the decodes and chunks of a step are those of one attention rank, and every rank is taken to
-    carry the same. With analytic="refuse", a combination without a measured table raises `ProfileError`;
-    with "allow" it is costed by roofline, tagged so, and named in `TableLatency.estimated`.
+    With DP-attention (`dp` > 1) the decodes and chunks of a step are those of one attention rank, and every
+    rank is taken to carry the same.
     """
-    setting = setting_of(
-        spec,
-        gpu,
-        parallelism,
-        weights_dtype,
-        kv_dtype,
-        experts_dtype,
-        expert_load,
-        profiles,
-        analytic,
-        engine=overhead.kernels,
-    )
+    setting = setting_of(spec, gpu, parallelism, engine=overhead.kernels, **settings)
     machine = setting.machine
     handed_over = 2 * spec.hidden_size * BYTES[setting.activation_dtype]
     start_us = hop_us(machine, 0)
@@ -77,50 +55,6 @@ def compile_step_latency(
     slowest = max(latencies, key=lambda latency: latency.step_ns(sequences, sequences * context, ()))
     slowest.forget()
     return slowest
-
-
-def setting_of(
-    spec: ModelSpec,
-    gpu: GpuSpec,
-    parallelism: Parallelism,
-    weights_dtype: str,
-    kv_dtype: str,
-    experts_dtype: str | None,
-    expert_load: ExpertLoad,
-    profiles: ProfileStore | None,
-    analytic: Literal["allow", "refuse"],
-    *,
-    engine: str = "vllm",
-    lockstep: bool = False,
-    all2all: All2All = "deepep",
-    redundant_experts: int = 0,
-) -> Setting:
-    """Return what every block needs to know (arguments as in `compile_step_latency`)."""
-    _check_dtypes(weights_dtype=weights_dtype, kv_dtype=kv_dtype, experts_dtype=experts_dtype)
-    experts_dtype = experts_dtype or weights_dtype
-    if weights_dtype == "mxfp4":
-        weights_dtype = "bf16"
-    store = profiles or shipped_profiles()
-    return Setting(
-        Machine(gpu.name, peaks_of(gpu), store, analytic == "allow", gpu.sm_arch, gpu.gpus_per_node, engine),
-        spec.hidden_size,
-        parallelism,
-        weights_dtype,
-        kv_dtype,
-        experts_dtype,
-        expert_load,
-        gpu.gpus_per_node,
-        lockstep,
-        all2all,
-        redundant_experts,
-    )
-
-
-def _check_dtypes(**dtypes: str | None) -> None:
-    for name, dtype in dtypes.items():
-        if dtype is not None and dtype not in BYTES:
-            hint = nearest(dtype, BYTES)
-            raise ScenarioError(f"{name}: unknown dtype {dtype!r}{hint}; known: {', '.join(BYTES)}")
 
 
 def distinct_plans(spec: ModelSpec, setting: Setting) -> list[Plan]:

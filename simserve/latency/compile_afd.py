@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple, Unpack
 
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
@@ -11,12 +11,11 @@ from simserve.latency.afd import AfdLatency
 from simserve.latency.blocks.dense import mlp_ops
 from simserve.latency.blocks.moe import experts_of
 from simserve.latency.blocks.plan import Setting
-from simserve.latency.compile import distinct_plans, setting_of
+from simserve.latency.compile import distinct_plans
 from simserve.latency.ffn_side import FfnSide, RemoteExperts, RemoteLayers
-from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.kernels.hop import Network, NetworkHop, Sides, TableHop
 from simserve.latency.overhead import IDEAL, VLLM, EngineOverhead
-from simserve.latency.profiles import ProfileStore
+from simserve.latency.setting import CopySettings, setting_of
 from simserve.latency.table_latency import TableLatency
 from simserve.model.parallel import Parallelism
 from simserve.model.spec import Ffn, LayerGroup, ModelSpec, MoeFfn
@@ -38,15 +37,9 @@ def compile_afd_latency(
     parallelism: Parallelism,
     ffn: FfnGpus,
     *,
-    weights_dtype: str = "bf16",
-    kv_dtype: str = "bf16",
-    experts_dtype: str | None = None,
-    expert_load: ExpertLoad = "uniform",
-    redundant_experts: int = 0,
     solve_us: float = 0.0,
     overhead: EngineOverhead = VLLM,
-    profiles: ProfileStore | None = None,
-    analytic: Literal["allow", "refuse"] = "allow",
+    **settings: Unpack[CopySettings],
 ) -> AfdLatency:
     """Compile the step times of one group: `dp` attention ranks of `tp` GPUs each, and the FFN GPUs.
 
@@ -56,20 +49,7 @@ def compile_afd_latency(
     check_alternating(spec)
 
     def setting(side: GpuSpec, degrees: Parallelism) -> Setting:
-        return setting_of(
-            spec,
-            side,
-            degrees,
-            weights_dtype,
-            kv_dtype,
-            experts_dtype,
-            expert_load,
-            profiles,
-            analytic,
-            engine=overhead.kernels,
-            lockstep=True,
-            redundant_experts=redundant_experts,
-        )
+        return setting_of(spec, side, degrees, engine=overhead.kernels, lockstep=True, **settings)
 
     own = replace(setting(gpu, Parallelism(tp=parallelism.tp, dp=parallelism.dp)), remote_ffn=True)
     theirs = setting(ffn.gpu, Parallelism(dp=ffn.gpus, ep=ffn.gpus))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
 from simserve.latency.blocks.plan import Plan, Setting
-from simserve.latency.compile import distinct_plans, setting_of
+from simserve.latency.compile import distinct_plans
 from simserve.latency.kernels.gemm import gemm
 from simserve.latency.lockstep import LockstepLatency
 from simserve.latency.overhead import IDEAL, VLLM, EngineOverhead
 from simserve.latency.overlap import NO_OVERRIDES, OverlapSpec
+from simserve.latency.setting import GroupSettings, KernelSettings, setting_of
 from simserve.latency.speculative import LockstepDrafts, SpeculativeLatency
 from simserve.latency.table_latency import TableLatency
 from simserve.latency.verifying import DraftPasses, VerifyingLatency
@@ -29,17 +29,17 @@ def compile_verifying_latency(
     drafts: int,
     *,
     overhead: EngineOverhead = VLLM,
-    **settings: Any,
+    **settings: Unpack[KernelSettings],
 ) -> VerifyingLatency:
     """Compile the step latency of a replica that verifies `drafts` drafts of each sequence.
 
-    Further arguments as in `compile_step_latency`; without a drafter, drafts cost nothing on the GPU.
+    `settings` as in `compile_step_latency`; without a drafter, drafts cost nothing on the GPU.
     """
-    setting = _setting(spec, gpu, parallelism, overhead, settings)
-    (plan,) = distinct_plans(spec, setting)
+    told = GroupSettings(**settings)
+    plan, setting = _plan(spec, gpu, parallelism, overhead, False, told)
     queries, passes, estimated = drafts + 1, None, tuple(setting.machine.estimated)
     if drafter is not None:
-        draft_plan, more = _draft_plan(drafter, gpu, parallelism, overhead, settings)
+        draft_plan, more = _draft_plan(drafter, gpu, parallelism, overhead, False, told)
         first = VerifyingLatency(draft_plan, IDEAL, queries, sampled=1)
         passes = DraftPasses(first, TableLatency(draft_plan, IDEAL), drafts)
         estimated = _joined(estimated, more)
@@ -56,16 +56,14 @@ def compile_speculative_latency(
     overlap: OverlapSpec = NO_OVERRIDES,
     solve_us: float = 0.0,
     overhead: EngineOverhead = VLLM,
-    **settings: Any,
+    **settings: Unpack[GroupSettings],
 ) -> SpeculativeLatency:
     """Compile the step times of a group whose ranks verify drafts (see `compile_lockstep_latency`)."""
-    settings = settings | {"lockstep": True}
-    setting = _setting(spec, gpu, parallelism, overhead, settings)
-    (plan,) = distinct_plans(spec, setting)
+    plan, setting = _plan(spec, gpu, parallelism, overhead, True, settings)
     queries, passes, estimated = drafts + 1, None, tuple(setting.machine.estimated)
     ranks = parallelism.dp
     if drafter is not None:
-        draft_plan, more = _draft_plan(drafter, gpu, parallelism, overhead, settings)
+        draft_plan, more = _draft_plan(drafter, gpu, parallelism, overhead, True, settings)
         first = VerifyingLatency(draft_plan, IDEAL, queries, sampled=1)
         passes = LockstepDrafts(
             SpeculativeLatency(first, IDEAL, ranks, overlap),
@@ -78,44 +76,37 @@ def compile_speculative_latency(
     )
 
 
-def without_overlap(overhead: EngineOverhead) -> EngineOverhead:
-    """Return the overhead of an engine whose CPU work is not hidden."""
-    return replace(overhead, overlapped=False)
-
-
 def _draft_plan(
     drafter: Drafter,
     gpu: GpuSpec,
     parallelism: Parallelism,
     overhead: EngineOverhead,
-    settings: dict[str, Any],
+    lockstep: bool,
+    settings: GroupSettings,
 ) -> tuple[Plan, tuple[str, ...]]:
     """Return the kernels of a draft's pass, and what of them is estimated."""
     if drafter.owns_ends:
-        settings = settings | {"experts_dtype": None}
-        settings.pop("redundant_experts", None)
-    setting = _setting(drafter.spec, gpu, parallelism, overhead, settings)
-    (plan,) = distinct_plans(drafter.spec, setting)
+        settings = settings | {"experts_dtype": None, "redundant_experts": 0}
+    plan, setting = _plan(drafter.spec, gpu, parallelism, overhead, lockstep, settings)
     if drafter.projected:
         hidden, dtype = drafter.spec.hidden_size, setting.activation_dtype
         plan.add([gemm(setting.machine, "draft projection", dtype, hidden, drafter.projected * hidden)], 1)
     return plan, tuple(setting.machine.estimated)
 
 
-def _setting(
+def _plan(
     spec: ModelSpec,
     gpu: GpuSpec,
     parallelism: Parallelism,
     overhead: EngineOverhead,
-    settings: dict[str, Any],
-) -> Setting:
+    lockstep: bool,
+    settings: GroupSettings,
+) -> tuple[Plan, Setting]:
     if parallelism.pp > 1:
         raise ScenarioError(f"pp = {parallelism.pp}, allowed is 1 with speculation")
-    ours = ("weights_dtype", "kv_dtype", "experts_dtype", "expert_load", "profiles", "analytic")
-    defaults = ("bf16", "bf16", None, "uniform", None, "allow")
-    given = [settings.get(name, default) for name, default in zip(ours, defaults, strict=True)]
-    rest = {name: value for name, value in settings.items() if name not in ours}
-    return setting_of(spec, gpu, parallelism, *given, engine=overhead.kernels, **rest)
+    setting = setting_of(spec, gpu, parallelism, engine=overhead.kernels, lockstep=lockstep, **settings)
+    (plan,) = distinct_plans(spec, setting)
+    return plan, setting
 
 
 def _joined(target: tuple[str, ...], draft: tuple[str, ...]) -> tuple[str, ...]:

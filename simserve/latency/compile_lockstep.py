@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Unpack
 
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
-from simserve.latency.blocks.plan import All2All
-from simserve.latency.compile import distinct_plans, setting_of
-from simserve.latency.kernels.experts import ExpertLoad
+from simserve.latency.compile import distinct_plans
 from simserve.latency.launches import with_measured_launches
 from simserve.latency.lockstep import LockstepLatency
 from simserve.latency.overhead import IDEAL, VLLM, EngineOverhead
 from simserve.latency.overlap import NO_OVERRIDES, OverlapSpec
-from simserve.latency.profiles import ProfileStore
+from simserve.latency.setting import GroupSettings, setting_of
 from simserve.latency.table_latency import TableLatency
 from simserve.model.parallel import Parallelism
 from simserve.model.spec import ModelSpec
@@ -24,17 +22,10 @@ def compile_lockstep_latency(
     gpu: GpuSpec,
     parallelism: Parallelism,
     *,
-    weights_dtype: str = "bf16",
-    kv_dtype: str = "bf16",
-    experts_dtype: str | None = None,
-    expert_load: ExpertLoad = "uniform",
-    all2all: All2All = "deepep",
-    redundant_experts: int = 0,
     overlap: OverlapSpec = NO_OVERRIDES,
     solve_us: float = 0.0,
     overhead: EngineOverhead = VLLM,
-    profiles: ProfileStore | None = None,
-    analytic: Literal["allow", "refuse"] = "allow",
+    **settings: Unpack[GroupSettings],
 ) -> LockstepLatency:
     """Compile the step times of one group of `dp` ranks (arguments as in `compile_step_latency`).
 
@@ -42,21 +33,7 @@ def compile_lockstep_latency(
     """
     if parallelism.pp > 1:
         raise ScenarioError(f"pp = {parallelism.pp}, allowed is 1 for ranks that step together")
-    setting = setting_of(
-        spec,
-        gpu,
-        parallelism,
-        weights_dtype,
-        kv_dtype,
-        experts_dtype,
-        expert_load,
-        profiles,
-        analytic,
-        engine=overhead.kernels,
-        lockstep=True,
-        all2all=all2all,
-        redundant_experts=redundant_experts,
-    )
+    setting = setting_of(spec, gpu, parallelism, engine=overhead.kernels, lockstep=True, **settings)
     (plan,) = distinct_plans(spec, setting)
     rank = TableLatency(plan, IDEAL)
     overhead = with_measured_launches(overhead, setting.machine, plan)

@@ -8,11 +8,11 @@ from extra_profiles import SHARED, needs_extra, read_extra
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency, shipped_profiles
 from simserve.latency.blocks.moe_group import EpGroup
-from simserve.latency.compile import setting_of
 from simserve.latency.kernels.exchange import ExpertExchange
 from simserve.latency.kernels.experts import Experts, RoutedExperts
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.roofline import peaks_of
+from simserve.latency.setting import setting_of
 from simserve.model import Parallelism, load_model
 from simserve.model.spec import MoeFfn
 
@@ -147,19 +147,7 @@ def test_gathered_tokens_cost_what_nccl_takes_for_those_of_all_ranks():
     (ffn,) = (ffn for ffn in spec.layers[0].ffns if isinstance(ffn, MoeFfn))
     parallel = Parallelism(dp=8, ep=8)
     card = load_gpu("h100_sxm")
-    setting = setting_of(
-        spec,
-        card,
-        parallel,
-        "bf16",
-        "bf16",
-        None,
-        "uniform",
-        None,
-        "allow",
-        lockstep=True,
-        all2all="allgather",
-    )
+    setting = setting_of(spec, card, parallel, lockstep=True, all2all="allgather")
     group = EpGroup(setting, ffn, Experts(2048, 768, 128, 8, 1, 8, "bf16"))
     tokens = np.array([64.0])
     table = shipped_profiles().table("h100_sxm", "collective").select(impl="nccl", ranks=8, dtype="fp16")

@@ -1,0 +1,89 @@
+"""What is said about a deployment's kernels whatever is compiled from them, and what blocks make of it."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from simserve.errors import ScenarioError, nearest
+from simserve.hardware import GpuSpec
+from simserve.latency.blocks.plan import All2All, Setting
+from simserve.latency.kernels import Machine
+from simserve.latency.kernels.experts import ExpertLoad
+from simserve.latency.profiles import ProfileStore, shipped_profiles
+from simserve.latency.roofline import BYTES, peaks_of
+from simserve.model.parallel import Parallelism
+from simserve.model.spec import ModelSpec
+
+Analytic = Literal["allow", "refuse"]
+
+
+class KernelSettings(TypedDict, total=False):
+    """Types, load and profiles; defaults as in `setting_of`."""
+
+    weights_dtype: str
+    """Of the layers' matrices; embedding, router and head stay at 16 bit."""
+    kv_dtype: str
+    experts_dtype: str | None
+    """Of routed experts, where it differs (gpt-oss: bf16 and mxfp4)."""
+    expert_load: ExpertLoad
+    profiles: ProfileStore | None
+    """None: those that ship."""
+    analytic: Analytic
+    """What to do without a measured table: refuse raises `ProfileError`; allow costs the kernel by roofline,
+    tagged so, and names it in `estimated`."""
+
+
+class CopySettings(KernelSettings, total=False):
+    """The same of ranks that step together, which may hold copies of experts."""
+
+    redundant_experts: int
+
+
+class GroupSettings(CopySettings, total=False):
+    """The same of ranks that exchange their tokens among themselves."""
+
+    all2all: All2All
+
+
+def setting_of(
+    spec: ModelSpec,
+    gpu: GpuSpec,
+    parallelism: Parallelism,
+    *,
+    weights_dtype: str = "bf16",
+    kv_dtype: str = "bf16",
+    experts_dtype: str | None = None,
+    expert_load: ExpertLoad = "uniform",
+    profiles: ProfileStore | None = None,
+    analytic: Analytic = "allow",
+    engine: str = "vllm",
+    lockstep: bool = False,
+    all2all: All2All = "deepep",
+    redundant_experts: int = 0,
+) -> Setting:
+    """Return what every block needs to know (see `KernelSettings`)."""
+    _check_dtypes(weights_dtype=weights_dtype, kv_dtype=kv_dtype, experts_dtype=experts_dtype)
+    experts_dtype = experts_dtype or weights_dtype
+    if weights_dtype == "mxfp4":
+        weights_dtype = "bf16"
+    store = profiles or shipped_profiles()
+    return Setting(
+        Machine(gpu.name, peaks_of(gpu), store, analytic == "allow", gpu.sm_arch, gpu.gpus_per_node, engine),
+        spec.hidden_size,
+        parallelism,
+        weights_dtype,
+        kv_dtype,
+        experts_dtype,
+        expert_load,
+        gpu.gpus_per_node,
+        lockstep,
+        all2all,
+        redundant_experts,
+    )
+
+
+def _check_dtypes(**dtypes: str | None) -> None:
+    for name, dtype in dtypes.items():
+        if dtype is not None and dtype not in BYTES:
+            hint = nearest(dtype, BYTES)
+            raise ScenarioError(f"{name}: unknown dtype {dtype!r}{hint}; known: {', '.join(BYTES)}")
