@@ -159,7 +159,7 @@ def expert_plan(model: ModelSpec, gpu: GpuSpec, spec: PoolSpec, seed: int, folde
     groups, nodes = _topology(first, gpu, spec, place)
     rebalancing = None
     near = place.kind == "topology"
-    if place.kind in ("eplb", "topology") and place.interval_steps is not None:
+    if place.interval_steps is not None:
         rebalancing = Rebalancing(
             place.interval_steps,
             place.window_steps,

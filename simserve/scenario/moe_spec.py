@@ -10,6 +10,10 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
+BALANCED = ("eplb", "topology")
+"""Placements that follow the load."""
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -111,3 +115,17 @@ class PlacementSpec(_Part):
     overflow: Literal["drop", "reroute"] = Field(
         "drop", description="What happens to picks beyond the capacity."
     )
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> PlacementSpec:
+        if self.interval_steps is not None and self.kind not in BALANCED:
+            raise ValueError(
+                f"placement: interval_steps = {self.interval_steps} with kind {self.kind}, which is never "
+                f"made anew; kinds that are: {', '.join(BALANCED)}"
+            )
+        if self.per_batch and self.kind == "topology":
+            raise ValueError(
+                "placement: per_batch = true with kind topology: a batch is spread over all copies, or "
+                "tokens take the nearest; give one"
+            )
+        return self

@@ -111,3 +111,17 @@ def test_a_recorded_load_is_found_again_from_elsewhere(
 def test_a_recorded_load_that_is_not_there_is_named(scenario_file: Write) -> None:
     with pytest.raises(ScenarioError, match=r"no file 'load\.csv' beside the scenario"):
         built(scenario_file, RECORDED)
+
+
+@pytest.mark.parametrize(
+    ("placement", "says"),
+    [
+        ("{redundant_experts: 8, interval_steps: 50}", "interval_steps = 50 with kind contiguous"),
+        ("{kind: topology, redundant_experts: 8, per_batch: true}", "per_batch = true with kind topology"),
+    ],
+)
+def test_settings_of_a_placement_that_would_mean_nothing_are_refused(
+    scenario_file: Write, placement: str, says: str
+) -> None:
+    with pytest.raises(ScenarioError, match=says):
+        built(scenario_file, f"\n    dp: 8\n    ep: 8\n    placement: {placement}")
