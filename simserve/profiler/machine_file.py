@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from simserve.errors import ProfileError
 from simserve.hardware import gpu_names
 from simserve.paths import data_dir
-from simserve.profiler.device import Device, NotEnoughMemory
+from simserve.profiler.device import Device
 from simserve.profiler.need import need_torch
 from simserve.profiler.tensors import normal, width_of
 from simserve.profiler.timing import measure
@@ -25,7 +26,10 @@ PRODUCT_SIZE = {"cuda": 8192, "cpu": 1024}
 
 
 def write_machine_file(folder: Path, gpu: str, device: Device, dtypes: tuple[str, ...]) -> Path:
-    """Write `<folder>/gpu.json` unless it is there; return its path."""
+    """Write `<folder>/gpu.json` unless it is there; return its path.
+
+    Raises `ProfileError` if the memory is too full to measure a GPU that does not ship.
+    """
     path = folder / "gpu.json"
     if path.is_file():
         return path
@@ -81,8 +85,11 @@ def _host_copy_bytes_per_s(device: Device) -> float:
 
 def _flops_per_s(device: Device, dtype: str) -> float:
     size = PRODUCT_SIZE[device.kind]
-    if 3 * size * size * width_of(dtype) > device.free_bytes():
-        raise NotEnoughMemory(f"matrices of {size} x {size} do not fit")
+    needed, free = 3 * size * size * width_of(dtype), device.free_bytes()
+    if needed > free:
+        raise ProfileError(
+            f"{device.title}: {free / 1e9:.2f} GB are free, its peak is measured with {needed / 1e9:.2f} GB"
+        )
     left, right = (normal(device, size, size, dtype=dtype) for _ in range(2))
     timing = measure(lambda _: left @ right, 1, device, 2.0)
     return 2.0 * size**3 * 1e6 / timing.p10_us

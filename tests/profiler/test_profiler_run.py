@@ -12,13 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from simserve.cli import app
-from simserve.errors import ProfileError
 from simserve.hardware import load_gpu
 from simserve.latency import ProfileStore, compile_step_latency, explain_step, overhead_named
 from simserve.model import Parallelism, load_model
 from simserve.profiler import need
 from simserve.profiler.checking.check import check_profile
-from simserve.profiler.device import open_device
+from simserve.profiler.device import Device
 from simserve.profiler.job import Job
 
 SCENARIO = """\
@@ -182,8 +181,22 @@ def test_a_library_that_is_not_installed_has_no_version() -> None:
     assert need.version_of("torch")
 
 
-def test_no_gpu_is_said_before_anything_is_written(tmp_path: Path) -> None:
-    if open_device("cpu").is_cuda:
-        pytest.skip("has a GPU")
-    with pytest.raises(ProfileError, match="measure the CPU with --gpu-name cpu"):
-        open_device("cuda")
+def test_no_gpu_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = run("run", "--gpu-name", "h200_sxm", "--models", "tiny", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "measure the CPU with --gpu-name cpu" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_without_free_memory_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Device, "free_bytes", lambda self: 10**6)
+    options = ["--gpu-name", "unheard_of", "--device", "cpu", "--models", "tiny", "--ops", "launch"]
+    result = run("run", *options, "--out", tmp_path)
+    assert result.exit_code == 2
+    # Three matrices of 1,024 squared, 4 bytes each, are 12.6 MB.
+    assert "0.00 GB are free, its peak is measured with 0.01 GB" in result.output
