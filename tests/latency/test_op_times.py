@@ -78,10 +78,6 @@ def test_the_groups_of_a_run_add_up_to_its_busy_time(deployment) -> None:
 
 @pytest.mark.parametrize("model", ["llama-3.1-70b", "deepseek-v3", "qwen3-235b-a22b"])
 def test_every_kernel_has_a_group(model: str) -> None:
-    from simserve.model import preset_names
-
-    if model not in preset_names():
-        pytest.skip(f"{model} does not ship")
     pools = [{"name": "all", "gpu": "h200_sxm", "tp": 8, "weights_dtype": "fp8"}]
     plan = build(Scenario.model_validate(SCENARIO | {"model": model, "pools": pools})).pools[0].latency.plan
     names = {op.name for op in (*plan.per_token, *plan.per_sequence)}
