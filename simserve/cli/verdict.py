@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from simserve.metrics import Summary
+from simserve.metrics.distribution import PERCENTILES
 from simserve.scenario import SloSpec
 
-KEPT = ("p50", "p90", "p95", "p99")
+KEPT = tuple(f"p{number}" for number in PERCENTILES)
 """Percentiles that a run's summary holds."""
 
 
@@ -37,7 +38,7 @@ def _missed_percentiles(summary: Summary, slo: SloSpec) -> list[str]:
             if name not in KEPT:
                 lines.append(f"SLO not judged: a run keeps {', '.join(KEPT)} of {key}, not {name}")
                 continue
-            value = getattr(getattr(summary.whole, key), name)
+            value = _over_seeds(summary, f"{key}.{name}", getattr(getattr(summary.whole, key), name))
             if value is None or value > limit:
                 shown = "unknown" if value is None else f"{value:,.4g} ms"
                 lines.append(f"SLO missed: {name} of {key} is {shown}, {limit:g} ms asked for")
@@ -48,9 +49,9 @@ def _missed_shares(summary: Summary, slo: SloSpec) -> list[str]:
     found = summary.whole.slo
     if found is None:
         return []
-    shares = {"of the requests meet the SLO": _over_seeds(summary, "attainment", found.attainment)}
+    shares = {"of the requests meet the SLO": _over_seeds(summary, "slo.attainment", found.attainment)}
     if slo.itl_ms is not None:
-        within = _over_seeds(summary, "itl_within_share", found.itl_within_share)
+        within = _over_seeds(summary, "slo.itl_within_share", found.itl_within_share)
         shares["of the gaps between tokens meet itl_ms"] = within
     return [
         f"SLO missed: {'none' if share is None else f'{share:.2%}'} {what}, {slo.attainment:.2%} asked for"
@@ -60,8 +61,8 @@ def _missed_shares(summary: Summary, slo: SloSpec) -> list[str]:
 
 
 def _over_seeds(summary: Summary, name: str, own: float | None) -> float | None:
-    """Return the mean over the replications, if there are several; None if one of them has no such share."""
+    """Return the mean over the replications, if there are several; None if one of them has no such number."""
     if summary.replications is None:
         return own
-    found = summary.replications.measures.get(f"whole.slo.{name}")
+    found = summary.replications.measures.get(f"whole.{name}")
     return None if found is None else found.mean

@@ -127,3 +127,15 @@ def test_fail_on_slo_judges_the_mean_over_the_seeds(small: Path, simserve: Call)
             "run", small, *options, "--set", f"slo.attainment={wanted}", "--fail-on-slo", "--out", f"b{code}"
         )
         assert done.exit_code == code, done.output
+
+
+def test_fail_on_slo_judges_percentiles_by_the_mean_over_the_seeds(small: Path, simserve: Call) -> None:
+    options = ("--set", "replications=3")
+    simserve("run", small, *options, "--out", "a")
+    summary = read(Path("a"))
+    mean = summary["replications"]["measures"]["whole.ttft_ms.p99"]["mean"]
+    assert mean != summary["whole"]["ttft_ms"]["p99"], "the seeds must differ for this to say anything"
+    for limit, code in ((mean + 0.001, 0), (mean - 0.001, 3)):
+        slo = f"slo={{ttft_ms: 60000, percentiles: {{ttft_ms: {{p99: {limit}}}}}}}"
+        done = simserve("run", small, *options, "--set", slo, "--fail-on-slo", "--out", f"p{code}")
+        assert done.exit_code == code, done.output
