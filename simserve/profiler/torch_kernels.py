@@ -10,6 +10,9 @@ from typing import Any
 
 from simserve.profiler.need import need_torch
 
+EPSILON = 1e-6
+"""What norms add to the mean square."""
+
 
 def gathered(cache: Any, block_table: Any, dtype: Any = None) -> Any:
     """Return [sequences, heads, blocks * block size, elements] of the blocks in `block_table`.
@@ -177,7 +180,7 @@ def add_rmsnorm(x: Any, residual: Any, weight: Any) -> tuple[Any, Any]:
 
 def rmsnorm(x: Any, weight: Any) -> Any:
     """Return x over its root mean square, times a learned weight."""
-    return need_torch().nn.functional.rms_norm(x, (x.shape[-1],), weight, 1e-6)
+    return need_torch().nn.functional.rms_norm(x, (x.shape[-1],), weight, EPSILON)
 
 
 def rope_write(x: Any, cos: Any, sin: Any, written: Any, cache: Any, slots: Any) -> Any:

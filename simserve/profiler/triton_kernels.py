@@ -12,8 +12,7 @@ import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 
 from simserve.profiler.need import need_torch
-
-EPSILON = 1e-6
+from simserve.profiler.torch_kernels import EPSILON
 
 
 @triton.jit
@@ -61,22 +60,29 @@ def _rope_write_kernel(
     tl.store(cache + tl.load(slots + token) * kept + place, row, mask=place < kept)
 
 
+def _launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: int) -> None:
+    """Run a program per point of the grid (type checkers take a jitted kernel for a plain function)."""
+    kernel[grid](*arguments, **constants)
+
+
 def rmsnorm(x: Any, weight: Any) -> Any:
     """Return x [rows, width] over its root mean square, times a weight."""
     out = need_torch().empty_like(x)
-    rows, width = x.shape
-    block = triton.next_power_of_2(width)
-    _norm_kernel[(rows,)](x, x, weight, out, x, width, EPSILON, ADD=False, BLOCK=block)  # type: ignore[index]
+    _norm(x, x, weight, out, x, add=False)
     return out
 
 
 def add_rmsnorm(x: Any, residual: Any, weight: Any) -> tuple[Any, Any]:
     """Return (norm of x + residual, x + residual)."""
     out, total = need_torch().empty_like(x), need_torch().empty_like(x)
+    _norm(x, residual, weight, out, total, add=True)
+    return out, total
+
+
+def _norm(x: Any, residual: Any, weight: Any, out: Any, total: Any, add: bool) -> None:
     rows, width = x.shape
     block = triton.next_power_of_2(width)
-    _norm_kernel[(rows,)](x, residual, weight, out, total, width, EPSILON, ADD=True, BLOCK=block)  # type: ignore[index]
-    return out, total
+    _launch(_norm_kernel, (rows,), x, residual, weight, out, total, width, EPSILON, ADD=add, BLOCK=block)
 
 
 def silu_mul(x: Any) -> Any:
@@ -84,7 +90,7 @@ def silu_mul(x: Any) -> Any:
     rows, width = x.shape
     out = x.new_empty(rows, width // 2)
     grid = (rows, triton.cdiv(width // 2, 1024))
-    _silu_mul_kernel[grid](x, out, width // 2, BLOCK=1024)  # type: ignore[index]
+    _launch(_silu_mul_kernel, grid, x, out, width // 2, BLOCK=1024)
     return out
 
 
@@ -93,8 +99,8 @@ def rope_write(x: Any, cos: Any, sin: Any, written: Any, cache: Any, slots: Any)
     out = need_torch().empty_like(x)
     tokens, heads, d = x.shape
     pairs, kept = heads * d // 2, written.shape[1]
-    _rope_write_kernel[(tokens,)](  # type: ignore[index]
-        x, cos, sin, written, cache, slots, out, pairs, d, kept,
+    _launch(
+        _rope_write_kernel, (tokens,), x, cos, sin, written, cache, slots, out, pairs, d, kept,
         BLOCK=triton.next_power_of_2(pairs), KEPT=triton.next_power_of_2(max(1, kept)),
     )  # fmt: skip
     return out

@@ -9,13 +9,13 @@ from typing import Any
 from simserve.profiler import torch_kernels
 from simserve.profiler.device import Device
 from simserve.profiler.need import library, need_torch
+from simserve.profiler.torch_kernels import EPSILON
 
 FUSED = {
     "triton": ("add_rmsnorm", "rmsnorm", "rope_write", "silu_mul"),
     "vllm": ("add_rmsnorm", "rmsnorm", "silu_mul"),
 }
 """Kinds that a library has a kernel of its own for."""
-EPSILON = 1e-6
 
 
 def row_backends(device: Device, kind: str) -> list[str]:
