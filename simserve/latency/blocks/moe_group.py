@@ -15,6 +15,7 @@ from simserve.latency.kernels.collective import all_reduce, collective
 from simserve.latency.kernels.exchange import LOW_LATENCY_MAX_TOKENS, NORMAL_SMS, ExpertExchange
 from simserve.latency.kernels.expert_counts import expert_counts
 from simserve.latency.kernels.experts import Experts, RoutedExperts
+from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.topology import TopologyExchange
 from simserve.latency.roofline import BYTES
 from simserve.model.spec import MoeFfn
@@ -40,9 +41,7 @@ class EpGroup:
             exchange = collective(machine, "all-to-all", "all_to_all", ranks, row * experts.topk)
             self._wire = (lambda received, sent: exchange.cost(received),) * 2
         elif setting.all2all == "allgather":
-            # Every rank gets the tokens of all, and sums what its own experts made of them.
-            gather = collective(machine, "token all-gather", "all_gather", ranks, row * ranks)
-            scatter = collective(machine, "token reduce-scatter", "reduce_scatter", ranks, row * ranks)
+            gather, scatter = _gathering(machine, ranks, row * ranks)
             self._wire = (
                 lambda received, sent: gather.cost(sent),
                 lambda received, sent: scatter.cost(sent),
@@ -72,7 +71,10 @@ class EpGroup:
         return self._small.cost(group_tokens).where(below, self._large.cost(group_tokens))
 
     def ranks_per_port(self, tokens: int) -> int:
-        """Return 1: a rank has its own NIC or NVLink; but normal kernels send once per node."""
+        """Return 1: a rank has its own NIC or NVLink; but normal kernels send once per node, and gathered
+        tokens reach all."""
+        if self._all2all == "allgather":
+            return 0
         return 1 if self._low_latency(tokens) or self._nodes == 1 else self._per_node
 
     def share_of_sms(self, tokens: int) -> float:
@@ -102,9 +104,7 @@ class GatheredGroup:
         if parallel.dp == 1:
             self._after = all_reduce(machine, "MoE all-reduce", gpus, row)
         else:
-            gathered = row * parallel.dp
-            self._before = collective(machine, "token all-gather", "all_gather", gpus, gathered)
-            self._after = collective(machine, "token reduce-scatter", "reduce_scatter", gpus, gathered)
+            self._before, self._after = _gathering(machine, gpus, row * parallel.dp)
         self._experts = RoutedExperts(machine, experts, setting.expert_load)
         self.counts = expert_counts(machine, experts)
 
@@ -125,3 +125,14 @@ class GatheredGroup:
     def share_of_sms(self, tokens: int) -> float:
         """Return 0: nothing overlaps here."""
         return 0.0
+
+
+def _gathering(machine: Machine, gpus: int, token_bytes: float) -> tuple[LinearOp, LinearOp]:
+    """Return what brings the tokens of all ranks to every GPU, and what sums the GPUs' outputs for each rank.
+
+    `token_bytes` is what a token of the fullest rank stands for, with those that it is padded to.
+    """
+    return (
+        collective(machine, "token all-gather", "all_gather", gpus, token_bytes),
+        collective(machine, "token reduce-scatter", "reduce_scatter", gpus, token_bytes),
+    )
