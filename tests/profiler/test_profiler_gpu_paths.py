@@ -1,5 +1,5 @@
 """The paths for GPUs, on a CPU that stands in for one, and every library's adapter against its documented
-interface; only the device and the libraries are stand-ins (see `stand_ins`), and all numbers are checked."""
+interface; only the device and the libraries are stand-ins (see `stand_ins/`), and all numbers are checked."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import stand_ins
 import torch
+from stand_ins.flash import flash_attn, vllm_flash_attn
+from stand_ins.gpu import Graph, as_gpu
+from stand_ins.infer import flashinfer
+from stand_ins.latent import flash_mla
+from stand_ins.modules import install, module
+from stand_ins.products import deep_gemm
 
 from simserve.profiler.case import Case
 from simserve.profiler.device import Device
@@ -43,8 +48,8 @@ SHAPES = Shapes(
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Device:
-    stand_ins.Graph.replayed = 0
-    return stand_ins.as_gpu(monkeypatch)
+    Graph.replayed = 0
+    return as_gpu(monkeypatch)
 
 
 def cases(op: str, device: Device, shapes: Shapes = SHAPES, backend: str = "torch") -> list[Case]:
@@ -81,7 +86,7 @@ def test_small_kernels_are_replayed_from_a_graph(
     monkeypatch.setattr("simserve.profiler.timing.GRAPH_BELOW_US", 1e9)
     row = measured(cases(op, gpu)[0], gpu)
     assert row["method"] == "graph"
-    assert stand_ins.Graph.replayed > 1
+    assert Graph.replayed > 1
 
 
 def test_a_kernel_that_waits_is_timed_by_events(gpu: Device) -> None:
@@ -110,7 +115,7 @@ FLASH = ("attn_decode", "attn_prefill", "attn_mixed", "attn_decode_uneven")
 @pytest.mark.parametrize("op", FLASH)
 @pytest.mark.parametrize("backend", ["flash_attn", "vllm", "flashinfer"])
 def test_attention_libraries(gpu: Device, monkeypatch: pytest.MonkeyPatch, backend: str, op: str) -> None:
-    install(monkeypatch)
+    install_libraries(monkeypatch)
     for case in cases(op, gpu, backend=backend):
         measured(case, gpu)
 
@@ -119,7 +124,7 @@ def test_attention_libraries(gpu: Device, monkeypatch: pytest.MonkeyPatch, backe
 def test_attention_libraries_with_an_fp8_cache(
     gpu: Device, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
-    install(monkeypatch)
+    install_libraries(monkeypatch)
     shapes = replace(SHAPES, kv_dtypes=("fp8",), heads=SHAPES.heads[:1])
     for case in cases("attn_decode", gpu, shapes, backend):
         assert measured(case, gpu)["key"]["kv_dtype"] == "fp8"
@@ -129,7 +134,7 @@ def test_attention_libraries_with_an_fp8_cache(
 def test_flash_mla_in_both_of_its_interfaces(
     gpu: Device, monkeypatch: pytest.MonkeyPatch, older: bool
 ) -> None:
-    install(monkeypatch, older)
+    install_libraries(monkeypatch, older)
     for case in cases("mla_decode", gpu, backend="flash_mla"):
         measured(case, gpu)
 
@@ -138,7 +143,7 @@ def test_flash_mla_in_both_of_its_interfaces(
     ("op", "backend"), [("mla_decode", "flashinfer"), ("mla_prefill", "flashinfer"), ("mla_prefill", "vllm")]
 )
 def test_mla_by_other_libraries(gpu: Device, monkeypatch: pytest.MonkeyPatch, op: str, backend: str) -> None:
-    install(monkeypatch)
+    install_libraries(monkeypatch)
     for case in cases(op, gpu, backend=backend):
         measured(case, gpu)
 
@@ -147,8 +152,8 @@ def test_mla_by_other_libraries(gpu: Device, monkeypatch: pytest.MonkeyPatch, op
 @pytest.mark.parametrize("op", ["gemm", "moe", "moe_counts"])
 def test_deep_gemm(monkeypatch: pytest.MonkeyPatch, op: str, capability: int) -> None:
     """Float scales on Hopper, powers of two on Blackwell; masked for decode, contiguous for prompts."""
-    gpu = stand_ins.as_gpu(monkeypatch, capability)
-    stand_ins.install(monkeypatch, deep_gemm=stand_ins.deep_gemm(powers_of_two=capability >= 100))
+    gpu = as_gpu(monkeypatch, capability)
+    install(monkeypatch, deep_gemm=deep_gemm(powers_of_two=capability >= 100))
     shapes = replace(SHAPES, weight_dtypes=("fp8_block",))
     kernels = {measured(case, gpu)["kernel"] for case in cases(op, gpu, shapes, "deep_gemm")}
     if op == "moe":
@@ -158,8 +163,8 @@ def test_deep_gemm(monkeypatch: pytest.MonkeyPatch, op: str, capability: int) ->
 @pytest.mark.parametrize("op", ["gemm", "moe"])
 def test_sizes_that_are_no_whole_tiles_are_unsupported(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
     """Not failed: three such cases are no reason to give the library up."""
-    gpu = stand_ins.as_gpu(monkeypatch)
-    stand_ins.install(monkeypatch, deep_gemm=stand_ins.deep_gemm(powers_of_two=False))
+    gpu = as_gpu(monkeypatch)
+    install(monkeypatch, deep_gemm=deep_gemm(powers_of_two=False))
     experts = [ExpertShape(128, 192, 8, 2, 1)]
     shapes = replace(SHAPES, weight_dtypes=("fp8_block",), products=[(256, 192)], experts=experts)
     for case in cases(op, gpu, shapes, "deep_gemm"):
@@ -169,7 +174,7 @@ def test_sizes_that_are_no_whole_tiles_are_unsupported(monkeypatch: pytest.Monke
 
 
 def test_an_older_flash_attn_takes_no_fp8_cache(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, flash_attn_version=2)
+    install_libraries(monkeypatch, flash_attn_version=2)
     shapes = replace(SHAPES, kv_dtypes=("fp8",), heads=SHAPES.heads[:1])
     for case in cases("attn_decode", gpu, shapes, "vllm"):
         row = measure_case(case, OPS["attn_decode"], gpu, 0.02)
@@ -216,11 +221,13 @@ def test_triton_kernels_compute_what_torch_does() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def install(monkeypatch: pytest.MonkeyPatch, older: bool = False, flash_attn_version: int = 3) -> None:
+def install_libraries(
+    monkeypatch: pytest.MonkeyPatch, older: bool = False, flash_attn_version: int = 3
+) -> None:
     """Install a stand-in of every attention library."""
-    version = stand_ins.module(get_flash_attn_version=lambda **_: flash_attn_version)
-    stand_ins.install(
-        monkeypatch, flash_attn=stand_ins.flash_attn(), flashinfer=stand_ins.flashinfer(),
-        flash_mla=stand_ins.flash_mla(older), vllm=stand_ins.module(),
-        vllm__vllm_flash_attn=stand_ins.vllm_flash_attn(), vllm__v1__attention__backends__fa_utils=version,
+    version = module(get_flash_attn_version=lambda **_: flash_attn_version)
+    install(
+        monkeypatch, flash_attn=flash_attn(), flashinfer=flashinfer(),
+        flash_mla=flash_mla(older), vllm=module(),
+        vllm__vllm_flash_attn=vllm_flash_attn(), vllm__v1__attention__backends__fa_utils=version,
     )  # fmt: skip
