@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simserve.cli import profile_check, profile_run
+from simserve.cli import profile_check, profile_import, profile_run
 from simserve.cli.step_text import print_parts
 
 if TYPE_CHECKING:
@@ -138,69 +137,7 @@ def step(
 
 app.command("run")(profile_run.run)
 app.command("check")(profile_check.check)
-
-imports = typer.Typer(no_args_is_help=True, help="Import measurements made by others.")
-app.add_typer(imports, name="import")
-
-
-@imports.callback()
-def _imports() -> None:
-    """Import measurements made by others."""
-
-
-_ImportOut = Annotated[Path, typer.Option("--out", help="Folder to write <gpu>/<op>.parquet into.")]
-_ImportGpu = Annotated[
-    list[str], typer.Option("--gpu", help="GPU to import; may be repeated (default: all).")
-]
-_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace tables that exist.")]
-
-
-@imports.command()
-def aiconfigurator(
-    source: Annotated[
-        str, typer.Argument(help="A wheel of aiconfigurator-core, an unpacked folder, or 'installed'.")
-    ],
-    out: _ImportOut,
-    gpu: _ImportGpu = [],  # noqa: B006
-    overwrite: _Overwrite = False,
-) -> None:
-    """Import the kernel tables of aiconfigurator-core (Apache-2.0, NVIDIA CORPORATION & AFFILIATES).
-
-    Example: simserve profile import aiconfigurator installed --out my_profiles --gpu h100_sxm
-    """
-    from simserve.latency.importing.aiconfigurator import import_aiconfigurator
-
-    _import(out, overwrite, import_aiconfigurator(source, out, list(gpu)))
-
-
-@imports.command()
-def llmservingsim(
-    source: Annotated[
-        Path, typer.Argument(help="Folder of files such as rtx4090_llama-3.1-8b_tp1_attention.csv.gz.")
-    ],
-    out: _ImportOut,
-    gpu: _ImportGpu = [],  # noqa: B006
-    overwrite: _Overwrite = False,
-) -> None:
-    """Import layer times of LLMServingSim's profiler (MIT): products and attention of one model and GPU each.
-
-    Example: simserve profile import llmservingsim measurements --out my_profiles --gpu rtx_4090
-    """
-    from simserve.latency.importing.llmservingsim import import_llmservingsim
-
-    _import(out, overwrite, import_llmservingsim(source, out, list(gpu)))
-
-
-def _import(out: Path, overwrite: bool, tables: Iterable[tuple[str, str, int]]) -> None:
-    """Let the importer write its tables, unless tables are there already; `tables` does nothing before."""
-    from simserve.errors import ProfileError
-
-    existing = sorted(out.glob("*/*.parquet"))
-    if existing and not overwrite:
-        raise ProfileError(f"--out {out}: holds {existing[0].relative_to(out)} already; say --overwrite")
-    for name, op, rows in tables:
-        print(f"{name}/{op}: {rows} rows", file=sys.stderr)
-    print(out)
+app.add_typer(profile_import.app, name="import")
 
 
 def _coverage(op: str, table: ProfileTable) -> dict[str, Any]:
