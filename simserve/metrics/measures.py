@@ -95,8 +95,9 @@ def value_at(figures: dict[str, Any], key: str) -> float | None:
 
 
 def _kv_tokens(pool: dict[str, Any]) -> int:
+    """Return the tokens for which the KV memory of a pool has room: each data-parallel rank has its own."""
     tokens = pool.get("kv_tokens") or (pool.get("kv_blocks") or 0) * (pool.get("block_size") or 0)
-    return tokens * (pool.get("replicas") or 0)
+    return tokens * (pool.get("dp") or 1) * (pool.get("replicas") or 0)
 
 
 def _common(pools: list[dict[str, Any]], name: str) -> float | None:

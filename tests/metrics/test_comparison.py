@@ -204,3 +204,9 @@ def test_a_broken_table_is_named(tmp_path: Path) -> None:
     (tmp_path / "compare.json").write_text("{")
     with pytest.raises(ScenarioError, match=r"compare\.json: not valid JSON"):
         read_comparison(tmp_path)
+
+
+def test_every_data_parallel_rank_has_kv_memory_of_its_own() -> None:
+    """100 blocks of 16 tokens in each of 8 ranks of each of 2 replicas."""
+    pools = [POOL | {"dp": 8, "replicas": 2}]
+    assert figures_of({"pools": []}, {"pools": pools})["deployment"]["kv_tokens"] == 100 * 16 * 8 * 2
