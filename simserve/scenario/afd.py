@@ -48,6 +48,11 @@ def check_afd(spec: PoolSpec, model: ModelSpec) -> None:
         if value not in (None, 1, ()):
             shown = value if isinstance(value, int | str) else "..."
             raise ScenarioError(f"{name} = {shown}, allowed is none beside afd: {reason}")
+    price = None if spec.afd is None else spec.afd.price_per_gpu_hour
+    if price is not None and spec.price_per_gpu_hour is None:
+        raise ScenarioError(
+            f"afd.price_per_gpu_hour = {price:g} without price_per_gpu_hour of the pool: a cost needs both"
+        )
     if spec.placement is not None and spec.placement.kind == "topology":
         raise ScenarioError("placement = topology, allowed is eplb beside afd: no FFN GPU is near a token")
 
@@ -118,7 +123,7 @@ def with_ffn(facts: PoolFacts, ffn: FfnPool | None, spec: PoolSpec) -> PoolFacts
     copied = held.get("dense MLP weights", 0) + held.get("shared expert weights", 0)
     own = facts.weight_bytes - copied
     price = spec.afd.price_per_gpu_hour
-    price = facts.price_per_gpu_hour if price is None else price
+    price = facts.price_per_gpu_hour if price is None else price  # None: nothing of the pool has one
     return replace(
         facts,
         weight_bytes=own + copied * ffn.gpus / spec.dp,

@@ -125,6 +125,7 @@ def test_the_resolved_scenario_gives_the_same(scenario_file: Write, tmp_path: Pa
         ("dp: 3", "dp: 3\n    pp: 2", r"pp = 2, allowed is none beside afd"),
         ("dp: 3", "dp: 3\n    all2all: nccl", r"all2all = nccl, .*afd\.exchange"),
         ("dp: 3", "dp: 3\n    overlap: {two_batch: true}", r"overlap = \.\.\., .*afd\.microbatches"),
+        ("    price_per_gpu_hour: 2\n", "", r"afd\.price_per_gpu_hour = 5 without price_per_gpu_hour of the"),
         ("ffn_gpus: 2", "ffn_gpus: 3", r"afd\.ffn_gpus = 3: .* does not divide the 128 experts"),
         ("gpu: h100_sxm", "gpu: h101_sxm", r"unknown GPU 'h101_sxm' \(did you mean 'h100_sxm'\?\)"),
         ("ffn_gpus: 2", "ffn_gpu: 2", r"unknown key 'ffn_gpu' .*did you mean 'ffn_gpus'"),
