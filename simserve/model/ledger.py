@@ -159,7 +159,7 @@ def _stage_ledger(settings: MemorySettings, stage: Stage, weights: WeightBytes) 
     )
 
 
-def without_ffns(spec: ModelSpec) -> ModelSpec:
+def _without_ffns(spec: ModelSpec) -> ModelSpec:
     """Return the model with its attention layers alone."""
     return replace(spec, layers=tuple(replace(group, ffns=()) for group in spec.layers))
 
@@ -196,7 +196,7 @@ def _overhead_lines(settings: MemorySettings, stage: Stage) -> list[MemoryLine]:
     lines = []
     if rules.activation_inside:
         peak = activation_peak(
-            without_ffns(settings.spec) if settings.attention_only else settings.spec,
+            _without_ffns(settings.spec) if settings.attention_only else settings.spec,
             degrees,
             settings.max_num_batched_tokens,
             settings.max_num_seqs,
