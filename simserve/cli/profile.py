@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,9 +73,8 @@ def _write_page(
     from simserve.report.profile_page import write_profile_page
 
     maps = [one._asdict() for one in heat_maps(load_gpu(gpu, profiles), store)]
-    command = " ".join(
-        ["simserve profile show", gpu, *(f"--profiles {it}" for it in profiles), f"--html {html}"]
-    )
+    searched = [part for folder in profiles for part in ("--profiles", str(folder))]
+    command = shlex.join(["simserve", "profile", "show", gpu, *searched, "--html", str(html)])
     write_profile_page(gpu, [_in_words(row) for row in rows], maps, command, html)
     print(html, file=sys.stderr)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from simserve.cli.profile_run import split_list
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,7 +46,7 @@ def check(
 
     if html is not None and html.exists() and not force:
         raise ProfileError(f"{html}: exists already; say --force")
-    names = [part.strip() for name in models for part in name.split(",") if part.strip()]
+    names = split_list(models)
     with Console(stderr=True).status("reading the tables") as status:
         found = check_profile(folder, gpu, names, tp, dtype, status.update)
     if as_json:
@@ -53,7 +56,9 @@ def check(
     if html is not None:
         from simserve.report.profile_check_page import write_check_page
 
-        command = f"simserve profile check {folder} --models {','.join(names)} --tp {tp} --html {html}"
+        options = {"--gpu": gpu, "--models": ",".join(names), "--tp": str(tp), "--dtype": dtype}
+        given = [part for option in options.items() if option[1] for part in option]
+        command = shlex.join(["simserve", "profile", "check", str(folder), *given, "--html", str(html)])
         write_check_page(found.plain(), command, html)
         print(html, file=sys.stderr)
 

@@ -74,15 +74,15 @@ def run(
         return
     job = Job.make(
         gpu=gpu_name,
-        models=_split(models),
-        ops=_split(ops),
-        tps=[_degree(text) for text in _split(tp)],
+        models=split_list(models),
+        ops=split_list(ops),
+        tps=[_degree(text) for text in split_list(tp)],
         dtype=dtype,
-        weight_dtypes=_split(weights_dtype),
+        weight_dtypes=split_list(weights_dtype),
         device=kind,
         threads=threads,
-        kv_dtypes=_split(kv_dtype),
-        backends=_split(backends),
+        kv_dtypes=split_list(kv_dtype),
+        backends=split_list(backends),
     )
     if dry_run:
         for case in job.cases:
@@ -117,7 +117,8 @@ def _report(outcome: Outcome, quiet: bool, launched: bool) -> None:
         raise typer.Exit(0 if launched else 3)
 
 
-def _split(values: list[str]) -> list[str]:
+def split_list(values: list[str]) -> list[str]:
+    """Return the values of an option that may be repeated, or given with commas."""
     return [part.strip() for value in values for part in value.split(",") if part.strip()]
 
 

@@ -109,8 +109,10 @@ def test_check_says_what_is_covered_and_what_is_not(profiles: Path) -> None:
 
 def test_check_writes_a_page(profiles: Path, tmp_path: Path) -> None:
     page = tmp_path / "check.html"
-    result = run("check", profiles, "--models", "tiny", "--html", page)
+    result = run("check", profiles, "--gpu", "cpu", "--models", "tiny", "--dtype", "fp32", "--html", page)
     assert result.exit_code == 0, result.output
+    command = f"simserve profile check {profiles} --gpu cpu --models tiny --tp 1 --dtype fp32 --html {page}"
+    assert command in page.read_text()
     assert "measured kernel times" in page.read_text()
     assert run("check", profiles, "--models", "tiny", "--html", page).exit_code == 2
 
