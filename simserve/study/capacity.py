@@ -129,9 +129,7 @@ class Search:
         return low if upper else None
 
     def _close(self, below: float, above: float) -> bool:
-        return above - below <= (1 if self._whole else self._precision * above) or (
-            self._whole and above - below <= self._precision * above
-        )
+        return above - below <= max(self._precision * above, 1 if self._whole else 0)
 
     def _between(self, below: float, above: float) -> float:
         return self._rounded(math.sqrt(below * above) if above > 2 * below else (below + above) / 2)
@@ -246,7 +244,7 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
         "replications": max(point["replications"] for point in points),
         "seed": it.scenario.seed,
         "targets": [target.words for target in targets],
-        "notes": _notes(points, targets, spec),
+        "notes": [*_notes(points, targets, spec), *_too_few(points, found, spec)],
         "points": points,
     }
 
@@ -277,3 +275,17 @@ def _notes(points: list[dict[str, Any]], targets: Sequence[Target], spec: Capaci
             "the interval rests on the scatter of batches within it"
         )
     return notes
+
+
+def _too_few(points: list[dict[str, Any]], found: Found, spec: CapacitySpec) -> list[str]:
+    """Return a note if the capacity may be more clients than there are requests: the others never ask."""
+    requests = min(point["means"]["requests"] for point in points)
+    if spec.of == "rate" or found.high is None or found.high <= requests:
+        return []
+    tried = max(point["load"] for point in points)
+    if tried <= requests:
+        return []
+    return [
+        f"up to {tried:,.0f} {UNITS[spec.of]} were tried with {requests:,.0f} requests, so some never asked "
+        "and the capacity is not known beyond that; use more requests, several for each"
+    ]

@@ -255,6 +255,21 @@ def test_an_slo_that_nobody_can_meet_says_so_and_by_how_much(
     assert "0.0\u00a0%" in done.stderr
 
 
+def test_more_users_than_requests_are_said(study_file: Callable, simserve: Callable) -> None:
+    """Those beyond the number of requests never ask, so carrying them shows nothing."""
+    loop = "  closed_loop: {users: 4, think_s: {kind: exponential, mean: 30}}"
+    for most, said in ((4, False), (5000, True)):
+        more = f"capacity: {{of: users, from: 2, to: {most}, replications: 1, curve: 0}}\n"
+        path = study_file(more, ("workload:\n", f"workload:\n{loop}\n"), ("ttft_ms: 500", "ttft_ms: 600000"))
+        done = simserve("capacity", path, "--out", f"out{most}", "--workers", 1)
+        assert done.exit_code == 0, done.output
+        assert ("some never asked" in read_notes(f"out{most}")) == said
+
+
+def read_notes(folder: str) -> str:
+    return " ".join(json.loads((Path(folder) / "study.json").read_text())["notes"])
+
+
 def test_a_run_of_the_scenario_ignores_its_studies(study_file: Callable, simserve: Callable) -> None:
     path = study_file(SWEEP)
     assert simserve("run", path, "--out", "with").exit_code == 0
