@@ -80,6 +80,11 @@ def require_size(it: LoadedScenario) -> SizeSpec:
         )
     if not targets_of(it.scenario.slo):
         raise ScenarioError(f"{it.document.source}: size needs an slo, such as slo: {{ttft_ms: 1000}}")
+    if it.scenario.pools[0].afd is not None:  # neither the bounds nor the prices know of its FFN GPUs
+        raise ScenarioError(
+            f"{it.document.where(('pools', 0, 'afd'))}: size does not plan FFN GPUs of their own; compare "
+            "such deployments with a sweep over pools.0.afd.ffn_gpus and pools.0.replicas"
+        )
     return spec
 
 

@@ -255,6 +255,14 @@ def test_an_slo_that_nobody_can_meet_says_so_and_by_how_much(
     assert "0.0\u00a0%" in done.stderr
 
 
+def test_size_does_not_count_ffn_gpus_as_free(study_file: Callable, simserve: Callable) -> None:
+    more = "size: {catalogue: {h100_sxm: {price_per_gpu_hour: 1}}}\n"
+    path = study_file(more, ("gpu: h100_sxm, price", "gpu: h100_sxm, afd: {ffn_gpus: 2}, price"))
+    done = simserve("size", path, "--out", "out", "--workers", 1)
+    assert done.exit_code == 2, done.output
+    assert "size does not plan FFN GPUs" in " ".join(done.stderr.split())
+
+
 def test_more_users_than_requests_are_said(study_file: Callable, simserve: Callable) -> None:
     """Those beyond the number of requests never ask, so carrying them shows nothing."""
     loop = "  closed_loop: {users: 4, think_s: {kind: exponential, mean: 30}}"
