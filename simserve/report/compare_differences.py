@@ -34,7 +34,10 @@ LEAST, MOST = 1 / 20, 20.0
 
 PAIRED = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
 
-_TICKS = (0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20)
+_TICKS = (1, 2, 0.5, 5, 0.2, 10, 0.1, 20, 0.05, 1.5, 0.8, 3, 1.25, 1.1, 0.9, 1.05, 0.95)
+"""The roundest first."""
+_MOST_TICKS = 6
+"""As many labels have room beside each other on a phone."""
 
 Row = dict[str, Any]
 
@@ -50,7 +53,7 @@ def relative_differences(table: dict[str, Any]) -> Figure:
         return {"data": [], "layout": {}}
     ends = [end for trace in traces for end in trace.pop("ends")]
     low, high = min(0.9, *ends), max(1.1, *ends)
-    ticks = [tick for tick in _TICKS if low * 0.98 <= tick <= high * 1.02]
+    ticks = _ticks(low, high)
     return {
         "data": traces,
         "layout": {
@@ -58,8 +61,8 @@ def relative_differences(table: dict[str, Any]) -> Figure:
             "xaxis": {
                 "type": "log",
                 "range": [math.log10(low) - 0.02, math.log10(high) + 0.02],
-                "tickvals": _apart(ticks, math.log10(high / low)),
-                "ticktext": [f"{tick:g}×" for tick in _apart(ticks, math.log10(high / low))],
+                "tickvals": ticks,
+                "ticktext": [f"{tick:g}×" for tick in ticks],
             },
             "yaxis": {
                 "tickvals": list(range(len(rows))),
@@ -133,12 +136,14 @@ def _drawn(ratio: float) -> float:
     return min(max(ratio, LEAST), MOST)
 
 
-def _apart(ticks: list[float], decades: float) -> list[float]:
-    """Return ticks that have room: all near 1, few over a wide range."""
-    if decades < 0.25:
-        return ticks
-    near, middling = (0.9, 0.95, 1.05, 1.1), (0.8, 1.25, 1.5, 3)
-    return [tick for tick in ticks if tick not in near and (decades < 0.9 or tick not in middling)]
+def _ticks(low: float, high: float) -> list[float]:
+    """Return factors to label between two, far enough from each other; 1 is always among them."""
+    apart = math.log(high / low) / _MOST_TICKS
+    kept: list[float] = []
+    for tick in _TICKS:
+        if low * 0.98 <= tick <= high * 1.02 and all(abs(math.log(tick / one)) >= apart for one in kept):
+            kept.append(tick)
+    return sorted(kept)
 
 
 def _percent(ratio: float) -> str:
