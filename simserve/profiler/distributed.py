@@ -23,7 +23,7 @@ import numpy as np
 from simserve.errors import ProfileError
 from simserve.profiler.need import need_torch
 from simserve.profiler.rank_work import Answer, Member, Order, carry_out
-from simserve.profiler.timing import Timing
+from simserve.profiler.timing import Timing, summary
 
 START_S = 120.0
 ANSWER_S = 120.0
@@ -50,10 +50,7 @@ def _summary(answers: list[Answer]) -> tuple[Timing, float]:
     if failed:
         raise RuntimeError(failed[0])
     errors, samples = zip(*answers, strict=True)
-    slowest = np.max(np.array(samples), axis=0)
-    low, middle, high = (float(value) for value in np.quantile(slowest, (0.1, 0.5, 0.9)))
-    spread = float(slowest.std(ddof=1))
-    return Timing(middle, len(slowest), spread, low, high, "slowest rank"), max(errors)
+    return summary(np.max(np.array(samples), axis=0).tolist(), "slowest rank"), max(errors)
 
 
 class OwnRanks:
@@ -173,11 +170,8 @@ def launch() -> Launch | None:
 class LaunchedRanks:
     """The first `count` of the processes that torchrun has started, as rank 0 sees them."""
 
-    def __init__(self, count: int, device: str) -> None:
-        """Form their group; raises `ProfileError` if there are not so many."""
-        place = launch()
-        assert place is not None
-        assert place.rank == 0
+    def __init__(self, place: Launch, count: int, device: str) -> None:
+        """Note who takes part; raises `ProfileError` if there are not so many."""
         if count > place.world:
             raise ProfileError(f"collectives over {count} ranks: torchrun has started {place.world}")
         self.count, self._device, self._place = count, device, place
@@ -193,14 +187,17 @@ class LaunchedRanks:
 
 def open_ranks(count: int, device: str) -> Ranks:
     """Return `count` ranks: torchrun's if it started this process, else processes of our own."""
-    return LaunchedRanks(count, device) if launch() else OwnRanks(count, device)
+    place = launch()
+    return LaunchedRanks(place, count, device) if place else OwnRanks(count, device)
 
 
 @contextmanager
 def joined(place: Launch, device: str) -> Iterator[None]:
     """Meet the other processes of torchrun; at the end rank 0 lets them go, unless it failed."""
     torch = need_torch()
-    _take_device(place.local_rank, device) if place.rank or device == "cuda" else None
+    # Rank 0 on a CPU measures kernels of its own with as many threads as it was told.
+    if place.rank or device == "cuda":
+        _take_device(place.local_rank, device)
     # Orders and answers travel over gloo; what is timed has a group of its own.
     torch.distributed.init_process_group("gloo", timeout=IDLE)
     yield

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simserve.profiler.need import need_torch
-from simserve.profiler.timing import TARGET_ERROR, median_error
+from simserve.profiler.timing import TARGET_ERROR, event_us, median_error
 
 MOST_SAMPLES = 200
 PER_ROUND = 5
@@ -89,12 +89,7 @@ def _sample_us(call: RankCall, member: Member) -> float:
     torch.distributed.barrier(group=member.group)
     if member.device == "cuda":
         torch.cuda.synchronize()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        call.run()
-        end.record()
-        end.synchronize()
-        us = 1000.0 * begin.elapsed_time(end)
+        us = event_us(torch, call.run)
     else:
         started = time.perf_counter_ns()
         call.run()

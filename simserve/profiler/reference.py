@@ -30,6 +30,11 @@ def relative_error(output: Any, reference: Any) -> float:
     return float(torch.linalg.vector_norm(wide - reference)) / max(norm, 1e-30)
 
 
+def finite(output: Any) -> bool:
+    """Return False if a part of the output is NaN or infinite: rows that are not compared count, too."""
+    return bool(need_torch().isfinite(output.float()).all())
+
+
 def sampled(count: int, most: int = SAMPLED_ROWS) -> list[int]:
     """Return up to `most` indices below `count`, evenly spread, first and last among them."""
     if count <= most:

@@ -8,7 +8,7 @@ no launch to hide), with other work in between.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -39,7 +39,7 @@ class Timing:
     p10_us: float
     p90_us: float
     method: str
-    """wall, events or graph."""
+    """wall, events, graph, or slowest rank (see `distributed`)."""
 
 
 def measure(
@@ -53,7 +53,7 @@ def measure(
         call(index)
     if device.is_cuda:
         return _on_cuda(call, sets, most_s, capturable)
-    return _summary(_wall_samples(call, sets, most_s), "wall")
+    return summary(_wall_samples(call, sets, most_s), "wall")
 
 
 def _wall_samples(call: Callable[[int], Any], sets: int, most_s: float) -> list[float]:
@@ -85,11 +85,11 @@ def _other_work() -> Callable[[], Any]:
 def _on_cuda(call: Callable[[int], Any], sets: int, most_s: float, capturable: bool) -> Timing:
     torch = need_torch()
     torch.cuda.synchronize()
-    once_us = _event_us(torch, lambda: call(0))
+    once_us = event_us(torch, lambda: call(0))
     if capturable and once_us < GRAPH_BELOW_US:
         replay, calls = _captured(torch, call, sets)
         if replay is not None:
-            return _summary(_event_samples(torch, replay, calls, most_s), "graph")
+            return summary(_event_samples(torch, replay, calls, most_s), "graph")
     inner = max(1, min(64, round(SAMPLE_US / max(0.1, once_us))))
     place = iter(_cycle(sets))
 
@@ -97,7 +97,7 @@ def _on_cuda(call: Callable[[int], Any], sets: int, most_s: float, capturable: b
         for _ in range(inner):
             call(next(place))
 
-    return _summary(_event_samples(torch, several, inner, most_s), "events")
+    return summary(_event_samples(torch, several, inner, most_s), "events")
 
 
 def _captured(torch: Any, call: Callable[[int], Any], sets: int) -> tuple[Callable[[], Any] | None, int]:
@@ -131,11 +131,12 @@ def _event_samples(torch: Any, run: Callable[[], Any], calls: int, most_s: float
     samples: list[float] = []
     run()
     while _go_on(samples, deadline):
-        samples.append(_event_us(torch, run) / calls)
+        samples.append(event_us(torch, run) / calls)
     return samples
 
 
-def _event_us(torch: Any, run: Callable[[], Any]) -> float:
+def event_us(torch: Any, run: Callable[[], Any]) -> float:
+    """Return the microseconds of a call by CUDA events, having waited for its end."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     run()
@@ -167,7 +168,8 @@ def median_error(samples: np.ndarray) -> float:
     return float(1.2533 * (high - low) / 2.563 / np.sqrt(len(samples)) / middle)
 
 
-def _summary(samples: list[float], method: str) -> Timing:
+def summary(samples: Sequence[float], method: str) -> Timing:
+    """Return the distribution of samples, microseconds per call."""
     values = np.array(samples)
     low, middle, high = (float(value) for value in np.quantile(values, (0.1, 0.5, 0.9)))
     return Timing(middle, len(values), float(values.std(ddof=1)), low, high, method)

@@ -33,7 +33,7 @@ def _heads_of(case: Case) -> HeadShape:
     return HeadShape(*(case[name] for name in HEADS[2:]))
 
 
-def _grid(first: tuple[int, ...], second: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+def grid(first: tuple[int, ...], second: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
     """Yield (level, a, b): a point is as deep as the deeper of its two levels."""
     for a, level_a in zip(first, refinement(len(first)), strict=True):
         for b, level_b in zip(second, refinement(len(second)), strict=True):
@@ -97,9 +97,9 @@ class Prefill(_Attention):
         """Yield prompts alone, then prompts on a prefix (one and four at a time)."""
         sizes = shapes.sizes
         batches = tuple(batch for batch in sizes.batches if batch <= 8)
-        for level, batch, q_len in _grid(batches, sizes.prompts):
+        for level, batch, q_len in grid(batches, sizes.prompts):
             yield level, (batch, 0, q_len)
-        for level, prefix, q_len in _grid(sizes.prefixes, sizes.prompts):
+        for level, prefix, q_len in grid(sizes.prefixes, sizes.prompts):
             for batch in (1, 4):
                 yield level + (batch > 1), (batch, prefix, q_len)
 
@@ -116,7 +116,7 @@ class Decode(_Attention):
 
     def points(self, shapes: Shapes) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield batches times contexts."""
-        for level, batch, context in _grid(shapes.sizes.batches, shapes.sizes.contexts):
+        for level, batch, context in grid(shapes.sizes.batches, shapes.sizes.contexts):
             yield level, (batch, context)
 
     def spans(self, key: dict[str, Any]) -> list[Span]:
@@ -133,7 +133,7 @@ class Uneven(_Attention):
     def points(self, shapes: Shapes) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield one or a quarter of the sequences being long."""
         batches = tuple(batch for batch in shapes.sizes.batches if batch >= 4)[::2]
-        for level, batch, context in _grid(batches, shapes.sizes.contexts[2::2]):
+        for level, batch, context in grid(batches, shapes.sizes.contexts[2::2]):
             for ratio in RATIOS:
                 for many in sorted({1, batch // 4}):
                     yield level, (batch, many, ratio, context)
@@ -154,8 +154,8 @@ class Mixed(_Attention):
     def points(self, shapes: Shapes) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield a thinned grid of all four."""
         sizes = shapes.sizes
-        for level, batch, context in _grid(sizes.batches[2::2], sizes.contexts[2::2]):
-            for deeper, prefix, q_len in _grid((0, *sizes.prefixes[1::2]), sizes.prompts[1::2]):
+        for level, batch, context in grid(sizes.batches[2::2], sizes.contexts[2::2]):
+            for deeper, prefix, q_len in grid((0, *sizes.prefixes[1::2]), sizes.prompts[1::2]):
                 yield max(level, deeper) + 1, (batch, context, prefix, q_len)
 
     def spans(self, key: dict[str, Any]) -> list[Span]:

@@ -13,7 +13,7 @@ from simserve.profiler.case import Case, Kernel, refinement
 from simserve.profiler.device import Device
 from simserve.profiler.fp8 import LARGEST, by_row_groups, by_tiles, from_tiles, powers_of_two
 from simserve.profiler.need import need_torch, needed, version_of
-from simserve.profiler.reference import TOLERANCE, relative_error, sampled
+from simserve.profiler.reference import TOLERANCE, finite, relative_error, sampled
 from simserve.profiler.shapes import Shapes
 from simserve.profiler.tensors import copies, normal, width_of
 
@@ -47,7 +47,7 @@ class Gemm:
 
         def error() -> float:
             output = call(0)
-            if not bool(need_torch().isfinite(output.float()).all()):
+            if not finite(output):
                 return float("inf")
             rows = sampled(m)
             x, weight = parts()

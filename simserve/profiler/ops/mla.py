@@ -15,7 +15,7 @@ from simserve.profiler import torch_kernels
 from simserve.profiler.case import Case, Kernel, refinement
 from simserve.profiler.device import Device
 from simserve.profiler.need import need_torch, version_of
-from simserve.profiler.ops.attention import MOST_KV_TOKENS, MOST_PROMPT_TOKENS, _grid
+from simserve.profiler.ops.attention import MOST_KV_TOKENS, MOST_PROMPT_TOKENS, grid
 from simserve.profiler.ops.mla_kernels import (
     Decode,
     Prefill,
@@ -24,7 +24,7 @@ from simserve.profiler.ops.mla_kernels import (
     prefill_backends,
     prefill_call,
 )
-from simserve.profiler.reference import TOLERANCE, attention, relative_error, sampled
+from simserve.profiler.reference import TOLERANCE, attention, finite, relative_error, sampled
 from simserve.profiler.shapes import LatentShape, Shapes
 from simserve.profiler.tensors import copies, normal, random_order, whole, width_of
 
@@ -51,8 +51,8 @@ class MlaPrefill:
         """Yield prompts alone and on a cached prefix, by every backend."""
         sizes = shapes.sizes
         batches = tuple(batch for batch in sizes.batches if batch <= 8)
-        points = [(level, batch, 0, q_len) for level, batch, q_len in _grid(batches, sizes.prompts)]
-        points += [(level, 1, prefix, q) for level, prefix, q in _grid(sizes.prefixes, sizes.prompts)]
+        points = [(level, batch, 0, q_len) for level, batch, q_len in grid(batches, sizes.prompts)]
+        points += [(level, 1, prefix, q) for level, prefix, q in grid(sizes.prefixes, sizes.prompts)]
         for kv_dtype, latent in product(shapes.kv_dtypes, shapes.latents):
             for backend in prefill_backends(device, shapes.dtype):
                 for level, batch, prefix, q_len in points:
@@ -76,7 +76,7 @@ class MlaPrefill:
 
         def error() -> float:
             output = call(0)
-            if not bool(need_torch().isfinite(output.float()).all()):
+            if not finite(output):
                 return float("inf")
             rows, chosen = sampled(new, 48), sampled(heads, 2)
             place = whole(device, [cached + row for row in rows])
@@ -96,7 +96,7 @@ class MlaDecode:
         """Yield batches times contexts, by every backend."""
         for kv_dtype, latent in product(shapes.kv_dtypes, shapes.latents):
             for backend in decode_backends(device, latent, shapes.dtype, kv_dtype):
-                for level, batch, kv_len in _grid(shapes.sizes.batches, shapes.sizes.contexts):
+                for level, batch, kv_len in grid(shapes.sizes.batches, shapes.sizes.contexts):
                     if batch * kv_len <= MOST_KV_TOKENS[device.kind]:
                         key = (*_key(shapes, kv_dtype, latent), ("batch", batch), ("kv_len", kv_len))
                         yield Case(self.name, key, backend, level)
@@ -118,7 +118,7 @@ class MlaDecode:
 
         def error() -> float:
             output = call(0)
-            if not bool(need_torch().isfinite(output.float()).all()):
+            if not finite(output):
                 return float("inf")
             worst = 0.0
             for index in sampled(batch, 3):
@@ -170,7 +170,7 @@ class MlaBmm:
         def error() -> float:
             rows = sampled(tokens)
             output = torch.bmm(x[0], weights[0])
-            if not bool(output.float().isfinite().all()):
+            if not finite(output):
                 return float("inf")
             return relative_error(output[:, rows], torch.bmm(x[0][:, rows].double(), weights[0].double()))
 

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 from simserve.profiler import torch_kernels
 from simserve.profiler.device import Device
 from simserve.profiler.need import library, need_torch, needed
+from simserve.profiler.ops.attention_libraries import WORKSPACE_BYTES
 from simserve.profiler.shapes import LatentShape
 from simserve.profiler.tensors import torch_dtype
 
 FLASH_LATENT = (512, 64)
 """Latent and rope sizes that FlashMLA and FlashInfer have kernels for."""
-WORKSPACE_BYTES = 256 * 2**20
-"""FlashInfer's scratch memory."""
 
 Call = tuple[Callable[[int], Any], str]
 

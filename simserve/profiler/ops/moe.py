@@ -16,7 +16,7 @@ from simserve.profiler.case import Case, Kernel, refinement
 from simserve.profiler.device import Device
 from simserve.profiler.need import need_torch, version_of
 from simserve.profiler.ops.moe_kernels import Routed, expert_backends, expert_weights, layer
-from simserve.profiler.reference import TOLERANCE, relative_error, sampled
+from simserve.profiler.reference import TOLERANCE, finite, relative_error, sampled
 from simserve.profiler.shapes import Shapes
 from simserve.profiler.tensors import copies, normal, whole, width_of
 
@@ -99,7 +99,7 @@ class _Experts:
 
         def error() -> float:
             output = made.call(0)
-            if not bool(need_torch().isfinite(output.float()).all()):
+            if not finite(output):
                 return float("inf")
             rows = sampled(tokens, 8)
             return relative_error(output[rows], _reference(x[0][rows], ids[rows], weights[rows], *made.plain))

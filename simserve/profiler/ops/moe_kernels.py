@@ -172,9 +172,9 @@ def _two_products(
     torch = need_torch()
     assert it.scales is not None
     rounded, rows = powers_of_two(it.device), place.new_zeros(shape).flatten()
-    rows[place] = torch.arange(len(place), device=place.device) // it.ids.shape[1]
-    up_scales, down_scales = it.scales
     token = torch.arange(len(place), device=place.device) // it.ids.shape[1]
+    rows[place] = token
+    up_scales, down_scales = it.scales
     shares = it.weights.flatten()[:, None]
 
     def call(i: int) -> Any:

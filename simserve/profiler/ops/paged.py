@@ -13,7 +13,7 @@ from simserve.profiler import torch_kernels
 from simserve.profiler.case import Kernel
 from simserve.profiler.device import Device
 from simserve.profiler.need import library, version_of
-from simserve.profiler.reference import TOLERANCE, attention, relative_error, sampled
+from simserve.profiler.reference import TOLERANCE, attention, finite, relative_error, sampled
 from simserve.profiler.shapes import HeadShape
 from simserve.profiler.tensors import copies, normal, random_order, whole, width_of
 
@@ -79,7 +79,7 @@ class Batch:
 
     def error(self, output: Any) -> float:
         """Return the worst error over some sequences, heads and queries; infinity if there is a NaN."""
-        if not bool(output.float().isfinite().all()):
+        if not finite(output):
             return float("inf")
         heads, inputs, worst = self.heads, self.inputs[0], 0.0
         group = heads.q_heads // heads.kv_heads
