@@ -13,11 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from simserve.experts.changes import Change
-from simserve.experts.eplb import eplb
 from simserve.experts.maxima import EVEN, RankMaximum, Spreading
 from simserve.experts.picks import Float64
 from simserve.experts.placement import Placement, imbalance, moved_slots
-from simserve.experts.topology import topology_aware
+from simserve.experts.topology import balanced
 
 
 @dataclass(frozen=True)
@@ -133,10 +132,8 @@ class ExpertState:
         if 1.0 / float(imbalance(self.placement.rank_load(load)).mean()) > how.skip_above:
             self.skipped += 1
             return 0
-        if how.near:
-            placement = topology_aware(load, self.placement.ranks, how.redundant, how.nodes)
-        else:
-            placement = eplb(load, self.placement.ranks, how.redundant, how.groups, how.nodes)
+        ranks = self.placement.ranks
+        placement = balanced(load, ranks, how.redundant, how.groups, how.nodes, how.near)
         moved = moved_slots(self.placement, placement)
         self.rebalances += 1
         self.moved_bytes += int(moved.sum()) * how.expert_bytes

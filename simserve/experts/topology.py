@@ -10,9 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 from simserve.errors import ScenarioError
-from simserve.experts.eplb import replicate
+from simserve.experts.eplb import eplb, replicate
 from simserve.experts.picks import Float64
 from simserve.experts.placement import Int64, Placement, check_slots
+
+
+def balanced(load: Float64, ranks: int, redundant: int, groups: int, nodes: int, near: bool) -> Placement:
+    """Return a placement for `load` (picks per expert, float64[layers, experts]): topology-aware if `near`
+    (which knows no expert groups), else EPLB's."""
+    if near:
+        return topology_aware(load, ranks, redundant, nodes)
+    return eplb(load, ranks, redundant, groups, nodes)
 
 
 def topology_aware(load: Float64, ranks: int, redundant: int, nodes: int) -> Placement:

@@ -12,11 +12,10 @@ from simserve.engine import GroupSpec
 from simserve.errors import ScenarioError
 from simserve.experts import Placement, contiguous, random_placement
 from simserve.experts.changes import Change, Replayed, Swaps
-from simserve.experts.eplb import eplb
 from simserve.experts.maxima import Spreading
 from simserve.experts.popularity import POPULARITIES, popularity_of
 from simserve.experts.state import ExpertPlan, Rebalancing
-from simserve.experts.topology import topology_aware
+from simserve.experts.topology import balanced
 from simserve.hardware import GpuSpec
 from simserve.latency import ProfileStore
 from simserve.latency.compile_lockstep import compile_lockstep_latency
@@ -158,19 +157,18 @@ def expert_plan(model: ModelSpec, gpu: GpuSpec, spec: PoolSpec, seed: int, folde
     place = spec.placement or IN_ORDER
     groups, nodes = _topology(first, gpu, spec, place)
     rebalancing = None
-    near = place.kind == "topology"
     if place.interval_steps is not None:
         rebalancing = Rebalancing(
-            place.interval_steps,
-            place.window_steps,
-            place.redundant_experts,
-            groups,
-            nodes,
-            place.skip_above,
-            _expert_bytes(model, first, spec),
-            place.move_gb_s * 1e9,
-            place.blocking,
-            near,
+            interval_steps=place.interval_steps,
+            window_steps=place.window_steps,
+            redundant=place.redundant_experts,
+            groups=groups,
+            nodes=nodes,
+            skip_above=place.skip_above,
+            expert_bytes=_expert_bytes(model, first, spec),
+            bytes_per_s=place.move_gb_s * 1e9,
+            near=place.kind == "topology",
+            blocking=place.blocking,
         )
     return ExpertPlan(
         real,
@@ -239,9 +237,7 @@ def _placement(
         return random_placement(layers, experts, ranks, seed, place.redundant_experts)
     if place.kind == "contiguous" or place.start == "contiguous":
         return contiguous(layers, experts, ranks, place.redundant_experts)
-    if place.kind == "topology":
-        return topology_aware(shares, ranks, place.redundant_experts, nodes)
-    return eplb(shares, ranks, place.redundant_experts, groups, nodes)
+    return balanced(shares, ranks, place.redundant_experts, groups, nodes, place.kind == "topology")
 
 
 def _expert_bytes(model: ModelSpec, moe: MoeFfn, spec: PoolSpec) -> int:

@@ -10,8 +10,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from simserve.errors import ScenarioError
+from simserve.hardware import load_gpu
+from simserve.model import load_model
 from simserve.scenario import build, load_scenario
+from simserve.scenario.moe import expert_plan
 from simserve.scenario.schema import scenario_schema
+from simserve.scenario.spec import PoolSpec
 
 Write = Callable[..., Path]
 QWEN = ("llama-3.1-8b", "qwen3-30b-a3b")
@@ -125,3 +129,16 @@ def test_settings_of_a_placement_that_would_mean_nothing_are_refused(
 ) -> None:
     with pytest.raises(ScenarioError, match=says):
         built(scenario_file, f"\n    dp: 8\n    ep: 8\n    placement: {placement}")
+
+
+@pytest.mark.parametrize("kind", ["eplb", "topology"])
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_rebalance_blocks_if_asked_and_keeps_the_kind_of_placement(kind: str, blocking: bool) -> None:
+    words = {"kind": kind, "interval_steps": 50, "redundant_experts": 16, "blocking": blocking}
+    pool = {"name": "it", "gpu": "h100_sxm", "dp": 16, "ep": 16, "placement": words}
+    spec = PoolSpec.model_validate(pool)
+    plan = expert_plan(load_model(QWEN[1]), load_gpu("h100_sxm"), spec, 0, Path())
+    assert plan is not None
+    assert plan.rebalancing is not None
+    assert (plan.rebalancing.near, plan.rebalancing.blocking) == (kind == "topology", blocking)
+    assert (plan.placement.nodes > 1) == (kind == "topology")
