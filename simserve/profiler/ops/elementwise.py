@@ -16,7 +16,7 @@ from simserve.profiler.need import need_torch, version_of
 from simserve.profiler.ops.row_kernels import row_backends, row_kernels
 from simserve.profiler.reference import TOLERANCE, relative_error
 from simserve.profiler.shapes import Shapes
-from simserve.profiler.tensors import copies, normal, width_of
+from simserve.profiler.tensors import normal, width_of
 
 PER_SEQUENCE = ("argmax",)
 """Kinds that run once per sequence, not per token."""
@@ -44,10 +44,9 @@ class Elementwise:
         """Return the call of a case."""
         dtype, width, tokens = case["dtype"], case["width"], case["tokens"]
         elements = tokens * (4 * width + 2 * case["written"])
-        device.rotation(max(elements * width_of(dtype), 1.0))
-        sets = 1
+        device.rotation(elements * width_of(dtype))  # raises if it does not fit
         kernels = row_kernels(case.backend)
-        made = _KINDS[case["kind"]](device, dtype, width, case["written"], tokens, sets, kernels=kernels)
+        made = _KINDS[case["kind"]](device, dtype, width, case["written"], tokens, kernels=kernels)
 
         def error() -> float:
             made.fresh()
@@ -55,13 +54,14 @@ class Elementwise:
             return relative_error(output[0] if isinstance(output, tuple) else output, made.expected())
 
         name, version = f"{case.backend} {case['kind']}", version_of(case.backend)
-        return Kernel(made.call, sets, error, TOLERANCE[dtype], name, version)
+        return Kernel(made.call, 1, error, TOLERANCE[dtype], name, version)
 
 
 class Made(NamedTuple):
     """A kernel on inputs of its own."""
 
     call: Callable[[int], Any]
+    """As `Kernel.call`; there is one copy of the inputs."""
     expected: Callable[[], Any]
     """Its output in float64."""
     fresh: Callable[[], Any] = lambda: None
@@ -73,96 +73,92 @@ def _norm64(x: Any, weight: Any) -> Any:
     return wide / (wide.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight.double()
 
 
-def _add_rmsnorm(
-    device: Device, dtype: str, width: int, _: int, tokens: int, sets: int, kernels: Any
-) -> Made:
-    x = copies(normal(device, tokens, width, dtype=dtype), sets)
-    residual = copies(normal(device, tokens, width, dtype=dtype), sets)
+def _add_rmsnorm(device: Device, dtype: str, width: int, _: int, tokens: int, kernels: Any) -> Made:
+    x = normal(device, tokens, width, dtype=dtype)
+    residual = normal(device, tokens, width, dtype=dtype)
     weight = normal(device, width, dtype=dtype)
     # vLLM's kernel works in place.
-    first = x[0].clone(), residual[0].clone()
+    first = x.clone(), residual.clone()
     return Made(
-        lambda i: kernels.add_rmsnorm(x[i], residual[i], weight),
+        lambda _: kernels.add_rmsnorm(x, residual, weight),
         lambda: _norm64(first[0] + first[1], weight),
-        lambda: (x[0].copy_(first[0]), residual[0].copy_(first[1])),
+        lambda: (x.copy_(first[0]), residual.copy_(first[1])),
     )
 
 
-def _rmsnorm(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int, kernels: Any) -> Made:
-    x = copies(normal(device, tokens, width, dtype=dtype), sets)
+def _rmsnorm(device: Device, dtype: str, width: int, _: int, tokens: int, kernels: Any) -> Made:
+    x = normal(device, tokens, width, dtype=dtype)
     weight = normal(device, width, dtype=dtype)
-    return Made(lambda i: kernels.rmsnorm(x[i], weight), lambda: _norm64(x[0], weight))
+    return Made(lambda _: kernels.rmsnorm(x, weight), lambda: _norm64(x, weight))
 
 
-def _rope_write(
-    device: Device, dtype: str, width: int, written: int, tokens: int, sets: int, kernels: Any
-) -> Made:
+def _rope_write(device: Device, dtype: str, width: int, written: int, tokens: int, kernels: Any) -> Made:
     torch = need_torch()
     d = ROPE_DIM if width % ROPE_DIM == 0 else 2
-    x = copies(normal(device, tokens, width // d, d, dtype=dtype), sets)
+    x = normal(device, tokens, width // d, d, dtype=dtype)
     angles = torch.arange(tokens, device=device.place)[:, None] / 10000 ** (
         torch.arange(d // 2, device=device.place) / (d // 2)
     )
-    cos, sin = angles.cos().to(x[0].dtype), angles.sin().to(x[0].dtype)
-    rows = copies(normal(device, tokens, written, dtype=dtype), sets)
-    cache = [torch.zeros(tokens, written, dtype=x[0].dtype, device=device.place) for _ in range(sets)]
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    rows = normal(device, tokens, written, dtype=dtype)
+    cache = torch.zeros(tokens, written, dtype=x.dtype, device=device.place)
     slots = torch.randperm(tokens, device=device.place)
 
     def expected() -> Any:
-        if not torch.equal(cache[0][slots], rows[0]):
-            return torch.full(x[0].shape, float("nan"), dtype=torch.float64)
-        pairs = torch.complex(*(part.contiguous() for part in x[0].double().chunk(2, -1)))
+        if not torch.equal(cache[slots], rows):
+            return torch.full(x.shape, float("nan"), dtype=torch.float64)
+        pairs = torch.complex(*(part.contiguous() for part in x.double().chunk(2, -1)))
         turned = pairs * torch.polar(torch.ones_like(angles).double(), angles.double()).unsqueeze(1)
         return torch.cat((turned.real, turned.imag), -1)
 
-    return Made(lambda i: kernels.rope_write(x[i], cos, sin, rows[i], cache[i], slots), expected)
+    return Made(lambda _: kernels.rope_write(x, cos, sin, rows, cache, slots), expected)
 
 
-def _silu_mul(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int, kernels: Any) -> Made:
+def _silu_mul(device: Device, dtype: str, width: int, _: int, tokens: int, kernels: Any) -> Made:
     torch = need_torch()
-    x = copies(normal(device, tokens, width, dtype=dtype), sets)
+    x = normal(device, tokens, width, dtype=dtype)
 
     def expected() -> Any:
-        gate, value = x[0].double().chunk(2, -1)
+        gate, value = x.double().chunk(2, -1)
         return gate * torch.sigmoid(gate) * value
 
-    return Made(lambda i: kernels.silu_mul(x[i]), expected)
+    return Made(lambda _: kernels.silu_mul(x), expected)
 
 
-def _embedding(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int, kernels: Any) -> Made:
+def _embedding(device: Device, dtype: str, width: int, _: int, tokens: int, kernels: Any) -> Made:
     torch = need_torch()
     rows = 4096
     table = normal(device, rows, width, dtype=dtype)
-    ids = [torch.randint(rows, (tokens,), device=device.place) for _ in range(sets)]
-    return Made(lambda i: torch.nn.functional.embedding(ids[i], table), lambda: table.double()[ids[0]])
+    ids = torch.randint(rows, (tokens,), device=device.place)
+    return Made(lambda _: torch.nn.functional.embedding(ids, table), lambda: table.double()[ids])
 
 
-def _argmax(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int, kernels: Any) -> Made:
+def _argmax(device: Device, dtype: str, width: int, _: int, tokens: int, kernels: Any) -> Made:
     torch = need_torch()
-    logits = copies(normal(device, tokens, width, dtype=dtype), sets)
+    logits = normal(device, tokens, width, dtype=dtype)
 
-    def call(i: int) -> Any:
-        return torch.argmax(logits[i].float(), -1)
+    def call(_: int) -> Any:
+        return torch.argmax(logits.float(), -1)
 
     def expected() -> Any:
         """Where several logits are the largest, any of them will do."""
-        wide, chosen = logits[0].double(), call(0)
+        wide, chosen = logits.double(), call(0)
         right = wide.gather(1, chosen.unsqueeze(1)).squeeze(1) == wide.amax(-1)
         return torch.where(right, chosen.double(), float("nan"))
 
     return Made(call, expected)
 
 
-def _topk(device: Device, dtype: str, width: int, _: int, tokens: int, sets: int, kernels: Any) -> Made:
+def _topk(device: Device, dtype: str, width: int, _: int, tokens: int, kernels: Any) -> Made:
     torch = need_torch()
-    logits = copies(normal(device, tokens, width, dtype=dtype), sets)
+    logits = normal(device, tokens, width, dtype=dtype)
     picks = min(TOPK, width)
 
-    def call(i: int) -> Any:
-        return torch.topk(torch.softmax(logits[i].float(), -1), picks, -1)[0]
+    def call(_: int) -> Any:
+        return torch.topk(torch.softmax(logits.float(), -1), picks, -1)[0]
 
     def expected() -> Any:
-        wide = logits[0].double()
+        wide = logits.double()
         shares = (wide - wide.amax(-1, keepdim=True)).exp()
         return (shares / shares.sum(-1, keepdim=True)).sort(-1, descending=True)[0][:, :picks]
 
