@@ -97,7 +97,16 @@ def _curve(study: dict[str, Any], key: str, label: str) -> Figure:
     }
     if all(error):
         halves = [_short((ends[1] - ends[0]) / 2) for ends in error if ends]
-        trace["error_y"] = {"type": "data", "array": halves, "thickness": 1, "width": 3, "color": "$accent"}
+        trace["error_y"] = {
+            "type": "data",
+            "array": halves,
+            "arrayminus": [
+                min(half, y) for half, y in zip(halves, trace["y"], strict=True)
+            ],  # none is below 0
+            "thickness": 1,
+            "width": 3,
+            "color": "$accent",
+        }
     layout: dict[str, Any] = _layout(study, label) | {"shapes": _interval_shapes(study)}
     values = [p["means"][key] for p in points]
     if min(values) > 0 and max(values) / min(values) > 20:
