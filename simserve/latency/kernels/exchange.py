@@ -27,6 +27,8 @@ NORMAL_SMS = 20
 SAME_NETWORK = {"h200_sxm": "h100_sxm"}
 """GPUs whose multi-node rows the source copies from another (same NVLink and NIC generation): quality bit
 64."""
+BYTES_PER_VALUE = {"dispatch": 1.0 + 4 / 128, "combine": 2.0}
+"""On the wire: 8 bit with a scale of 4 bytes per 128 values out, 16 bit back (DeepEP)."""
 START_US = 20.0
 """Start of an estimated exchange (assumption; low-latency rows bottom out at 10-30 us)."""
 
@@ -48,7 +50,7 @@ class ExpertExchange:
         """`phase` is "dispatch" or "combine"; `mode` "low_latency" or "normal" runs only these kernels."""
         self.machine = machine
         self._most_low_latency = {"low_latency": np.inf, "normal": 0.0}.get(mode, LOW_LATENCY_MAX_TOKENS)
-        self._per_token = hidden * topk * (1.0 + 4 / 128 if phase == "dispatch" else 2.0)
+        self._per_token = hidden * topk * BYTES_PER_VALUE[phase]
         self._link = machine.peaks.link_bytes_per_s if nodes == 1 else NETWORK_BYTES_PER_S
         self._remote = (ranks - 1) / ranks
         wanted = (hidden, topk, experts, ranks, nodes)

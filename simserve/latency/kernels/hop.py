@@ -17,11 +17,10 @@ import numpy as np
 from simserve.latency.costs import Cost, analytic
 from simserve.latency.grid import Float64
 from simserve.latency.kernels.collective import LINK_EFFICIENCY
-from simserve.latency.kernels.exchange import ExpertExchange
+from simserve.latency.kernels.exchange import BYTES_PER_VALUE, ExpertExchange
 from simserve.latency.kernels.machine import Machine
 
 Phase = Literal["dispatch", "combine"]
-BYTES_PER_VALUE: dict[Phase, float] = {"dispatch": 1.0 + 4 / 128, "combine": 2.0}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from simserve.latency.costs import Cost, analytic
 from simserve.latency.grid import Float64
 from simserve.latency.kernels.collective import LINK_EFFICIENCY, NETWORK_BYTES_PER_S
-from simserve.latency.kernels.exchange import START_US
+from simserve.latency.kernels.exchange import BYTES_PER_VALUE, START_US
 from simserve.latency.kernels.machine import Machine
 
 
@@ -22,7 +22,7 @@ class TopologyExchange:
         """`phase` is "dispatch" (fp8 with scales) or "combine" (16 bit)."""
         nodes = max(1, -(-ranks // machine.gpus_per_node))
         inside = ranks / nodes
-        token_bytes = hidden * (1.0 + 4 / 128 if phase == "dispatch" else 2.0)
+        token_bytes = hidden * BYTES_PER_VALUE[phase]
         # Expected distinct destinations of topk picks that fall on ranks (or nodes) at random.
         other_nodes = (nodes - 1) * -np.expm1(topk * np.log1p(-1 / nodes)) if nodes > 1 else 0.0
         own_ranks = (inside - 1) * -np.expm1(topk * np.log1p(-1 / ranks)) if ranks > 1 else 0.0
