@@ -112,7 +112,8 @@ class RankMaximum:
         """Return the mean cost of a step of `tokens` tokens, interpolated between sampled points.
 
         `kernels` names the cost functions: what was sampled is kept under it. `counted_us`, where there is
-        one, prices each rank by its own picks, instead of as an even rank with as many.
+        one, prices each rank by its own picks, instead of as an even rank with as many (not where batches are
+        spread anew, of which only the picks per rank are known).
         """
         low, high, weight = _bracket(tokens)
         even = cost_us(np.array([float(tokens)]))[0] * self.layers

@@ -36,7 +36,8 @@ TRTLLM_LOW_LATENCY = "moe_torch_flow_min_latency"
 """Kernels that TensorRT-LLM runs only where asked for; its default is CUTLASS (1.0)."""
 
 DEEPEP_REACH = 0.5
-"""Base-2 logarithm of the experts per GPU, over those measured, up to which DeepEP's rows are taken."""
+"""Base-2 logarithm of the experts per GPU, over those measured, up to which DeepEP's rows are taken: half way
+to the next measured degree (powers of two)."""
 
 SHAPE = ("hidden", "inter", "experts", "topk", "tp", "ep")
 
