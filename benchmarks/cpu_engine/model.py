@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from simserve.model.spec import DenseFfn, GqaAttention, MlaAttention, ModelSpec, MoeFfn
+from simserve.model.spec import Attention, DenseFfn, GqaAttention, MlaAttention, ModelSpec, MoeFfn
 from simserve.profiler import torch_kernels as kernels
 
 
@@ -151,6 +151,15 @@ class Moe:
         return out + self.shared(x) if self.shared else out
 
 
+def mixer_of(attention: Attention, hidden: int, blocks: int, block_size: int) -> Gqa | Mla:
+    """Return the attention of a layer; raises `ValueError` for kinds that this engine does not serve."""
+    if isinstance(attention, GqaAttention):
+        return Gqa(attention, hidden, blocks, block_size)
+    if isinstance(attention, MlaAttention):
+        return Mla(attention, hidden, blocks, block_size)
+    raise ValueError(f"{type(attention).__name__}: only attention of heads (GQA) and MLA")
+
+
 class Model:
     """All layers; weights and caches are made at once."""
 
@@ -163,8 +172,7 @@ class Model:
         self.rope_dim = 0
         for index in spec.order:
             (attention,), (ffn,) = spec.layers[index].attentions, spec.layers[index].ffns
-            kind = Gqa if isinstance(attention, GqaAttention) else Mla
-            mixer = kind(attention, hidden, blocks, block_size)  # type: ignore[arg-type]
+            mixer = mixer_of(attention, hidden, blocks, block_size)
             self.rope_dim = mixer.d if isinstance(mixer, Gqa) else mixer.rope
             mlp = Mlp(hidden, ffn.intermediate_size) if isinstance(ffn, DenseFfn) else Moe(ffn, hidden)
             self.layers.append((torch.ones(hidden), mixer, torch.ones(hidden), mlp))
