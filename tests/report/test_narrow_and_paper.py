@@ -50,6 +50,14 @@ def test_a_phone_shows_both_runs_without_scrolling(two: Path, open_page: Any) ->
     assert needed <= there
 
 
+def test_an_assumption_without_spaces_stays_within_a_phone(two: Path, open_page: Any) -> None:
+    """The specification of a generated trace is one long word."""
+    page = open_page(two, **PHONE).page
+    page.evaluate("document.querySelector('details.run').open = true")
+    page.evaluate("document.querySelector('details.run li').textContent = '{\"requests\":128},'.repeat(20)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["viewport"]["width"]
+
+
 @pytest.mark.parametrize("width", [390, 768, 1280])
 def test_labels_of_an_axis_do_not_touch(two: Path, open_page: Any, width: int) -> None:
     page = open_page(two, viewport={"width": width, "height": 900}).page
