@@ -14,6 +14,7 @@ from simserve.latency.blocks.plan import Setting
 from simserve.latency.compile import distinct_plans
 from simserve.latency.ffn_side import FfnSide, RemoteExperts, RemoteLayers
 from simserve.latency.kernels.hop import Network, NetworkHop, Sides, TableHop
+from simserve.latency.launches import with_measured_launches
 from simserve.latency.overhead import IDEAL, VLLM, EngineOverhead
 from simserve.latency.setting import CopySettings, setting_of
 from simserve.latency.table_latency import TableLatency
@@ -58,6 +59,7 @@ def compile_afd_latency(
     kinds = [_remote(group, own, theirs, sides, ffn.network) for group in spec.layers]
     rank = TableLatency(plan, IDEAL)
     estimated = tuple(dict.fromkeys([*own.machine.estimated, *theirs.machine.estimated]))
+    overhead = with_measured_launches(overhead, own.machine, plan)
     side = FfnSide(kinds, ffn.gpus, solve_us)
     return AfdLatency(rank, overhead, parallelism.dp, side, ffn.microbatches, estimated=estimated)
 

@@ -9,6 +9,7 @@ from simserve.hardware import GpuSpec
 from simserve.latency.blocks.plan import Plan, Setting
 from simserve.latency.compile import distinct_plans
 from simserve.latency.kernels.gemm import gemm
+from simserve.latency.launches import with_measured_launches
 from simserve.latency.lockstep import LockstepLatency
 from simserve.latency.overhead import IDEAL, VLLM, EngineOverhead
 from simserve.latency.overlap import NO_OVERRIDES, OverlapSpec
@@ -43,6 +44,7 @@ def compile_verifying_latency(
         first = VerifyingLatency(draft_plan, IDEAL, queries, sampled=1)
         passes = DraftPasses(first, TableLatency(draft_plan, IDEAL), drafts)
         estimated = _joined(estimated, more)
+    overhead = with_measured_launches(overhead, setting.machine, plan)
     return VerifyingLatency(plan, overhead, queries, drafts=passes, estimated=estimated)
 
 
@@ -71,6 +73,7 @@ def compile_speculative_latency(
         )
         estimated = _joined(estimated, more)
     rank = VerifyingLatency(plan, IDEAL, queries)
+    overhead = with_measured_launches(overhead, setting.machine, plan)
     return SpeculativeLatency(
         rank, overhead, ranks, overlap, drafts=passes, estimated=estimated, solve_us=solve_us
     )
