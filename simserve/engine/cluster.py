@@ -9,7 +9,7 @@ from simpy.events import Timeout
 from simserve.core import Request, Status, Trace
 from simserve.engine.boundary import Clock, Front
 from simserve.engine.decode_table import DecodeTable
-from simserve.engine.lockstep import build_groups
+from simserve.engine.groups import build_groups
 from simserve.engine.rank import Rank
 from simserve.engine.recorder import Recorder
 from simserve.engine.replica import Replica

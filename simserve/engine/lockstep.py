@@ -10,7 +10,7 @@ costs nothing at such a boundary.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,12 +18,10 @@ from numpy.typing import NDArray
 from simpy.events import Event
 
 from simserve.core import GroupResult
-from simserve.core.verify import VerifyBatch
 from simserve.engine.boundary import Boundary, Clock, Front, WakeUp, order_of
 from simserve.engine.gaps import GapRecorder
 from simserve.engine.group_meter import GroupMeter
 from simserve.engine.rank import NEVER, Rank
-from simserve.engine.replica import Replica
 from simserve.engine.spec import GroupSpec
 from simserve.experts.state import ExpertState
 from simserve.latency.lockstep import RankWork
@@ -292,31 +290,3 @@ class LockstepGroup:
     def result(self) -> GroupResult:
         """Return the totals."""
         return self.meter.result(self.step, len(self.ranks))
-
-
-class DraftGroup(LockstepGroup):
-    """A group whose ranks verify drafts: contexts grow by what is accepted."""
-
-    def _contexts(self, places: Int64, steps: int) -> Int64:
-        rows = []
-        for rank in (self.ranks[place] for place in places.tolist()):
-            batch, over = rank.batch, self.step - rank.start_step
-            assert isinstance(batch, VerifyBatch)
-            rows.append(batch.context_sums[over : over + steps] // batch.decodes)
-        return np.array(rows, np.int64).reshape(len(rows), steps)
-
-
-def build_groups(
-    env: Clock, front: Front, replicas: Sequence[Replica], gaps: GapRecorder
-) -> list[LockstepGroup]:
-    """Return the groups that the replicas form."""
-    members: dict[GroupSpec, list[Rank]] = {}
-    for replica in replicas:
-        if isinstance(replica, Rank) and replica.spec.group is not None:
-            members.setdefault(replica.spec.group, []).append(replica)
-    return [
-        (LockstepGroup if ranks[0].spec.acceptance is None else DraftGroup)(
-            env, front, spec, ranks[0].rank, ranks, gaps
-        )
-        for spec, ranks in members.items()
-    ]
