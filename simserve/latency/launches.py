@@ -21,6 +21,7 @@ def with_measured_launches(overhead: EngineOverhead, machine: Machine, plan: Pla
     if not all(times.values()) or not overhead.capture_sizes or OVERHEADS.get(overhead.name) != overhead:
         return overhead
     kernel_us = _slope(times["eager"])
+    # A line through scattered times can meet zero kernels below zero: launching takes no less than nothing.
     graph_us = max(0.0, min(times["graph"].items())[1] - min(times["graph"]) * _slope(times["graph"]))
     per_layer = kernels_of(plan) / max(1, plan.layers)
     measured = {

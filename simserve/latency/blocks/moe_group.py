@@ -34,7 +34,10 @@ class EpGroup:
         self._all2all = setting.all2all
         self._nodes, self._per_node = nodes, setting.gpus_per_node
         self._tp = setting.parallel.tp
-        self._sms = SMS.get(machine.sm_arch, 132)
+        self._sms = SMS.get(machine.sm_arch, SMS[90])
+        if machine.sm_arch not in SMS and setting.all2all.startswith("deepep"):
+            note = f"multiprocessors of architecture {machine.sm_arch}: not known, taken as {self._sms}"
+            machine.estimated.append(note)
         row = setting.hidden * BYTES[setting.activation_dtype]
         phases = ("dispatch", "combine")
         if setting.all2all == "nccl":
