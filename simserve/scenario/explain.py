@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -14,6 +15,9 @@ MAX_LINES = 10
 """Problems that are printed one by one; more are only counted."""
 
 _MISSING = object()
+_NUMBERS = ("int_type", "float_type")
+_WHICH = ("union_tag_invalid", "union_tag_not_found")
+"""Problems with the key (`kind`) that says which of several mappings is meant."""
 
 
 def refuse(document: Document, path: KeyPath, found: Any, allowed: str) -> ScenarioError:
@@ -41,7 +45,7 @@ def explain(
         if any(other[: len(path)] == path for other in by_path if other != path):
             del by_path[path]  # the list is only short of its invalid items, which have lines of their own
     unknown = {path: found for path, found in by_path.items() if found[0]["type"] == "extra_forbidden"}
-    lines = [_line(document, path, found) for path, found in by_path.items() if path not in unknown]
+    lines = [_line(document, path, found, model) for path, found in by_path.items() if path not in unknown]
     lines += _unknown_lines(document, unknown, model, sorted(also_allowed))
     if len(lines) > MAX_LINES:
         lines = [*lines[:MAX_LINES], f"{document.source}: ... and {len(lines) - MAX_LINES:,} more problems"]
@@ -80,17 +84,23 @@ def _unknown_line(document: Document, path: KeyPath, allowed: list[str]) -> str:
     )
 
 
-def _line(document: Document, path: KeyPath, problems: list[Any]) -> str:
-    wanted = list(dict.fromkeys(_wanted(problem) for problem in problems))
+def _line(document: Document, path: KeyPath, problems: list[Any], model: type[BaseModel]) -> str:
     first = problems[0]
     where = document.where(path)
     if first["type"] == "missing":
         return f"{where}: is required and missing"
+    if first["type"] == "union_tag_not_found":
+        kinds = [_literals_of(one, str(path[-1])) for one in _models_at(model, first["loc"])]
+        return (
+            f"{where}: is required and missing; allowed: {', '.join(word for some in kinds for word in some)}"
+        )
     if first["type"] == "value_error":
         return f"{where}: {first['ctx']['error']}"
-    text = str(first["input"]) if isinstance(first["input"], str) else ""
+    wanted = list(dict.fromkeys(_wanted(problem) for problem in problems))
+    value = _value_at(document.data, path) if first["type"] in _WHICH else first["input"]
     literals = [word for problem in problems for word in _literals(problem)]
-    return f"{where}: found {_short(first['input'])}, allowed: {' or '.join(wanted)}{nearest(text, literals)}"
+    hint = nearest(value, literals) if isinstance(value, str) else ""
+    return f"{where}: found {_short(value)}, allowed: {' or '.join(wanted)}{hint}"
 
 
 def _wanted(problem: Any) -> str:
@@ -101,14 +111,28 @@ def _wanted(problem: Any) -> str:
         return "a list"
     if problem["type"] == "too_short":
         return f"a list of at least {problem['ctx']['min_length']}"
+    if problem["type"] in _WHICH:
+        *others, last = map(repr, _literals(problem))
+        return f"{', '.join(others)} or {last}"
     message = str(problem["msg"]).removeprefix("Input should be ")
-    return message[:1].lower() + message[1:]
+    quotes = " without quotes" if problem["type"] in _NUMBERS and _is_number(problem["input"]) else ""
+    return message[:1].lower() + message[1:] + quotes
+
+
+def _is_number(value: Any) -> bool:
+    """Return True for a string that would be a number if it had no quotes."""
+    try:
+        return isinstance(value, str) and isfinite(float(value))
+    except ValueError:
+        return False
 
 
 def _literals(problem: Any) -> list[str]:
-    if problem["type"] != "literal_error":
-        return []
-    return [word.strip().strip("'") for word in problem["ctx"]["expected"].replace(" or ", ",").split(",")]
+    """Return the words that are allowed, where only some are."""
+    expected = problem.get("ctx", {}).get("expected") if problem["type"] == "literal_error" else None
+    expected = problem.get("ctx", {}).get("expected_tags", expected)
+    words = expected.replace(" or ", ",").split(",") if expected else []
+    return [word.strip().strip("'") for word in words]
 
 
 def _path_of(document: Document, problem: Any, base: KeyPath, origin: Mapping[str, KeyPath]) -> KeyPath:
@@ -122,7 +146,7 @@ def _path_of(document: Document, problem: Any, base: KeyPath, origin: Mapping[st
         missing = problem["type"] == "missing" and depth == len(loc) - 1
         if child is not _MISSING or missing:
             path, node = (*path, part), child
-    return path
+    return (*path, problem["ctx"]["discriminator"].strip("'")) if problem["type"] in _WHICH else path
 
 
 def _value_at(data: Any, path: KeyPath) -> Any:
@@ -140,6 +164,11 @@ def _child(node: Any, part: Any) -> Any:
 
 def _keys_at(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
     """Return the keys that the (nested) model at `loc` accepts."""
+    return sorted({name for branch in _models_at(model, loc) for name in branch.model_fields})
+
+
+def _models_at(model: type[BaseModel], loc: tuple[Any, ...]) -> list[type[BaseModel]]:
+    """Return the nested model at `loc`, or the branches of the union there."""
     branches = [model]
     for part in loc:
         fields = [branch.model_fields[part] for branch in branches if part in branch.model_fields]
@@ -147,7 +176,7 @@ def _keys_at(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
             branches = [inner for field in fields for inner in _models_in(field.annotation)] or branches
         else:  # not a key: the name that pydantic gives to a branch of a union
             branches = [branch for branch in branches if part in _names_of(branch)] or branches
-    return sorted({name for branch in branches for name in branch.model_fields})
+    return branches
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
@@ -158,8 +187,12 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 def _names_of(model: type[BaseModel]) -> set[Any]:
     """Return the names that a branch of a union may have: its class, or the literal that tells it apart."""
-    literals = [word for field in model.model_fields.values() for word in get_args(field.annotation)]
-    return {model.__name__, *(word for word in literals if isinstance(word, str))}
+    return {model.__name__, *(word for key in model.model_fields for word in _literals_of(model, key))}
+
+
+def _literals_of(model: type[BaseModel], key: str) -> list[str]:
+    """Return the words that a key may have, if its type names them."""
+    return [word for word in get_args(model.model_fields[key].annotation) if isinstance(word, str)]
 
 
 def _short(value: Any) -> str:
