@@ -17,7 +17,8 @@ from simserve.errors import InvariantError
 
 if TYPE_CHECKING:
     from simserve.engine.cluster import Cluster
-    from simserve.engine.replica import Replica, Run
+    from simserve.engine.replica import Replica
+    from simserve.engine.run import Run
 
 _MOST_BARREN_STEPS = 20_000
 """Decisions in a row without progress, after which the run is declared stuck.

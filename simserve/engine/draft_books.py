@@ -20,7 +20,8 @@ Int64 = NDArray[np.int64]
 
 if TYPE_CHECKING:
     from simserve.engine.cluster import Cluster
-    from simserve.engine.replica import Replica, Run
+    from simserve.engine.replica import Replica
+    from simserve.engine.run import Run
 
 
 class DraftBooks(Books):

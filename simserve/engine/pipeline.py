@@ -15,7 +15,8 @@ from simpy.events import Event
 
 from simserve.core import Batch, Wait
 from simserve.engine.boundary import Boundary
-from simserve.engine.replica import Replica, Run
+from simserve.engine.replica import Replica
+from simserve.engine.run import Run
 
 
 class _Flight(NamedTuple):

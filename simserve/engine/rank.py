@@ -14,7 +14,8 @@ from simpy.events import Event, EventPriority
 from simserve.core import Batch, Request, Wait
 from simserve.engine.boundary import Boundary, WakeUp, order_of
 from simserve.engine.decode_table import DecodePage
-from simserve.engine.replica import Replica, Run
+from simserve.engine.replica import Replica
+from simserve.engine.run import Run
 
 if TYPE_CHECKING:
     from simserve.engine.lockstep import LockstepGroup

@@ -7,9 +7,8 @@ policy decides again.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Generator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from simpy.events import Event
 
@@ -18,6 +17,7 @@ from simserve.engine.booking import Books
 from simserve.engine.boundary import Boundary, Clock, WakeUp, order_of
 from simserve.engine.decode_table import DecodePage, DecodeTable
 from simserve.engine.lookahead import Lookahead
+from simserve.engine.run import Run
 from simserve.engine.spec import ReplicaSpec
 from simserve.engine.view import View
 from simserve.errors import InvariantError
@@ -25,34 +25,6 @@ from simserve.latency.base import PAGE
 
 if TYPE_CHECKING:
     from simserve.engine.cluster import Cluster
-
-
-class Run(NamedTuple):
-    """Equal decode steps in progress: entries [offset, offset + steps] of a page."""
-
-    start_ns: int
-    page: DecodePage
-    offset: int
-    steps: int
-
-    def end_ns(self, steps: int) -> int:
-        """Return when the first `steps` steps end."""
-        times = self.page.cumulative_ns
-        return self.start_ns + times[self.offset + steps] - times[self.offset]
-
-    def steps_begun(self, now_ns: int, passed: bool) -> int:
-        """Return the steps up to the one in flight; one that ends just now is over only if `passed`."""
-        times, offset = self.page.cumulative_ns, self.offset
-        target = times[offset] + now_ns - self.start_ns
-        index = bisect_left(times, target, offset + 1, offset + self.steps)
-        if passed and times[index] == target:
-            index += 1
-        return min(index - offset, self.steps)
-
-    def steps_done(self, now_ns: int, passed: bool) -> int:
-        """Return the steps that are over; one that ends just now counts only if `passed`."""
-        begun = self.steps_begun(now_ns, passed)
-        return begun if passed and self.end_ns(begun) == now_ns else begun - 1
 
 
 class Replica:
