@@ -2,19 +2,9 @@
 
 from simserve.core.batch import Batch, Chunk, Wait
 from simserve.core.request import Request
-from simserve.core.result import (
-    GroupResult,
-    LinkResult,
-    PoolFacts,
-    ReplicaResult,
-    Result,
-    SplitColumns,
-    SplitResult,
-    Status,
-    TierResult,
-    Timeline,
-    TokenGaps,
-)
+from simserve.core.result import Result, Status, TokenGaps
+from simserve.core.split_result import LinkResult, SplitColumns, SplitResult
+from simserve.core.totals import GroupResult, PoolFacts, ReplicaResult, TierResult, Timeline
 from simserve.core.trace import Trace, TraceOrigin
 
 __all__ = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simserve.core import Batch, Request
-from simserve.core.result import DraftResult
+from simserve.core.totals import DraftResult
 from simserve.engine.answer import NOT_DECODING, Answer
 from simserve.engine.lane import Lane
 from simserve.engine.meter import Meter

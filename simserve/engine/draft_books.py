@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simserve.core import Batch, Request
 from simserve.core.acceptance import Acceptance
-from simserve.core.result import DraftResult
+from simserve.core.totals import DraftResult
 from simserve.core.verify import VerifyBatch
 from simserve.engine.answer import Answer
 from simserve.engine.booking import Books
