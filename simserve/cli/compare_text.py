@@ -23,7 +23,8 @@ def print_comparison(found: StoredComparison) -> None:
     for name, run in found.runs.items():
         if run.measured:
             console.print(_source(name, run.measured), markup=False, soft_wrap=True)
-    for name, changes in found.table["changes"].items():
+    for name in found.table["variants"]:
+        changes = found.table["changes"][name]
         if changes:
             words = "; ".join(map(change_words, changes))
             console.print(f"{name}: {words}", markup=False, soft_wrap=True)

@@ -12,16 +12,19 @@ from simserve.metrics.replications import Estimate
 
 
 def comparison_table(title: str, summaries: dict[str, Summary]) -> Table:
-    """Return the medians and tails of each run over its whole length."""
+    """Return the medians and tails of each run over its whole length, and who met the SLO if there is one."""
     table = Table(title=title, title_justify="left", title_style="bold", width=80)
     table.add_column("ms, whole run", ratio=1, overflow="fold")
-    for name in ("TTFT p50", "TTFT p99", "TPOT p50", "ITL p99", "tokens/s", "done"):
-        table.add_column(name, justify="right")
+    judged = any(summary.whole.slo is not None for summary in summaries.values())
+    headings = (*_HEADINGS, *(("in\nSLO",) if judged else ()), "done")
+    for heading in headings:
+        table.add_column(heading, justify="right")
     for name, summary in summaries.items():
         spread = spread_of(summary.replications)
-        table.add_row(name, *_cells(summary, spread))
+        within = [_within_slo(summary, spread)] if judged else []
+        table.add_row(name, *_cells(summary, spread), *within, _done(summary))
         if spread:
-            table.add_row("", *(_half(spread.get(key)) for key in _KEYS), "")
+            table.add_row("", *_halves(spread, judged))
     return table
 
 
@@ -32,6 +35,27 @@ _KEYS = (
     "whole.itl_ms.p99",
     "whole.output_tokens_per_s",
 )
+_HEADINGS = ("TTFT\np50", "TTFT\np99", "TPOT\np50", "ITL\np99", "output\ntokens/s")
+_ATTAINMENT = "whole.slo.attainment"
+
+
+def _within_slo(summary: Summary, spread: Mapping[str, Estimate]) -> str:
+    """Return the share of the requests that met every limit, or its mean over several seeds."""
+    own = summary.whole.slo.attainment if summary.whole.slo is not None else None
+    share = spread[_ATTAINMENT].mean if _ATTAINMENT in spread else own
+    return "-" if share is None else f"{share:.1%}"
+
+
+def _done(summary: Summary) -> str:
+    counts = summary.counts
+    done = f"{counts.completed / counts.requests:.0%}" if counts.requests else "-"
+    return done + " !" if summary.stability.verdict == "unstable" else done
+
+
+def _halves(spread: Mapping[str, Estimate], judged: bool) -> list[str]:
+    """Return the half-widths that stand below a row."""
+    cells = [_half(spread.get(key)) for key in _KEYS]
+    return [*cells, *([half_width(spread.get(_ATTAINMENT), unit=100)] if judged else []), ""]
 
 
 def _half(one: Estimate | None) -> str:
@@ -43,7 +67,7 @@ def _half(one: Estimate | None) -> str:
 
 def _cells(summary: Summary, spread: Mapping[str, Estimate]) -> list[str]:
     """Return the figures of a run, or their means over several seeds."""
-    whole, counts = summary.whole, summary.counts
+    whole = summary.whole
     own = (
         whole.ttft_ms.p50,
         whole.ttft_ms.p99,
@@ -53,12 +77,9 @@ def _cells(summary: Summary, spread: Mapping[str, Estimate]) -> list[str]:
     )
     pairs = zip(_KEYS, own, strict=True)
     *values, tokens = (spread[key].mean if key in spread else value for key, value in pairs)
-    done = f"{counts.completed / counts.requests:.0%}" if counts.requests else "-"
-    if summary.stability.verdict == "unstable":
-        done += " !"
-    return [*map(_number, values), "-" if tokens is None else f"{tokens:,.0f}", done]
+    return [*map(_number, values), "-" if tokens is None else f"{tokens:,.0f}"]
 
 
 def _number(value: float | None) -> str:
-    """Write ms with one decimal, or none from a second on, so that seven columns fit."""
+    """Write ms with one decimal, or none from a second on, so that eight columns fit."""
     return "-" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:,.1f}"

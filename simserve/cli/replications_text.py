@@ -13,11 +13,14 @@ def spread_of(block: Replications | None) -> Mapping[str, Estimate]:
     return {key: one for key, one in measures.items() if one.low is not None}
 
 
-def half_width(one: Estimate | None, digits: int = 1) -> str:
-    """Return `±1.2`, or nothing where runs do not scatter."""
-    if one is None or one.high is None:
+def half_width(one: Estimate | None, digits: int = 1, unit: float = 1) -> str:
+    """Return `±1.2`, or nothing where runs do not scatter.
+
+    The longer side counts: an interval that ends at 0 or at 100 % is cut there.
+    """
+    if one is None or one.low is None or one.high is None:
         return ""
-    return f"±{one.high - one.mean:,.{digits}f}"
+    return f"±{max(one.high - one.mean, one.mean - one.low) * unit:,.{digits}f}"
 
 
 def replication_lines(block: Replications | None) -> list[str]:

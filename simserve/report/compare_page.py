@@ -135,12 +135,12 @@ def _interval(row: Row, name: str) -> str:
 
 
 def _note(row: Row, name: str) -> str:
-    """Return the difference, absolute and relative, or that several seeds do not show one."""
+    """Return the difference, absolute and relative, and whether several seeds show one."""
     found = row["differences"][name]
     if found is None:
         return ""
     words = _difference(row, name)
-    return words if is_shown(found) else f"{words}, not shown"
+    return words if is_shown(found) else f"{words}, may be chance"
 
 
 def _difference(row: Row, name: str) -> str:

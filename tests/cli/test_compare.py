@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SMALL
 from ruamel.yaml import YAML
 
 from simserve.scenario import Deployment
+from tests.cli.conftest import SMALL
 
 Call = Callable[..., Any]
 
@@ -51,6 +51,37 @@ def test_the_folder_holds_the_base_the_variants_and_one_report(both: Path, simse
     for name in ("base", "few", "sglang", "two"):
         assert name in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
+
+
+def cells(stdout: str, name: str) -> list[str]:
+    """Return the cells of a run's row in the printed table."""
+    (row,) = (line for line in stdout.splitlines() if line.startswith(f"│ {name} "))
+    return [cell.strip() for cell in row.strip("│").split("│")]
+
+
+def test_the_table_says_who_met_the_slo_and_which_tokens_it_counts(both: Path, simserve: Call) -> None:
+    both.write_text(SMALL.replace("tpot_ms: 25", "tpot_ms: 6.9") + VARIANTS, encoding="utf-8")
+    done = simserve("run", both, "--out", "out")
+    shares = {}
+    for name, folder in (("base", "."), ("few", "variants/few"), ("two", "variants/two")):
+        whole = json.loads(Path("out", folder, "summary.json").read_text())["whole"]
+        shares[name] = f"{whole['slo']['attainment']:.1%}"
+        assert cells(done.stdout, name)[-3:] == [f"{whole['output_tokens_per_s']:,.0f}", shares[name], "100%"]
+    assert len(set(shares.values())) > 1, "a limit between the runs"
+    assert cells(done.stdout, "sglang")[-2:] == ["-", "100%"], "it has no SLO"
+    assert "output" in done.stdout
+    both.write_text(SMALL.replace("slo:", "# slo:") + VARIANTS, encoding="utf-8")
+    assert "SLO" not in simserve("run", both, "--out", "without").stdout
+
+
+def test_changes_are_told_in_the_order_of_the_variants(both: Path, simserve: Call) -> None:
+    more = VARIANTS.replace("  few:", "  zwei: {pools: [{name: all, gpu: h100_sxm, replicas: 2}]}\n  few:")
+    both.write_text(SMALL + more, encoding="utf-8")
+    simserve("run", both, "--out", "out")
+    told = [
+        line.partition(":")[0] for line in simserve("compare", "out").stdout.splitlines() if " → " in line
+    ]
+    assert told == ["zwei", "few", "sglang", "two"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from simserve.cli.replications_text import half_width
+from simserve.metrics.replications import Estimate
+
 Call = Callable[..., Any]
 KEY = "whole.ttft_ms.p99"
 
@@ -67,6 +70,13 @@ def test_what_never_varies_has_no_interval(small: Path, simserve: Call) -> None:
     simserve("run", small, "--set", "replications=2", "--out", "a")
     completed = read(Path("a"))["replications"]["measures"]["counts.completed"]
     assert completed == {"values": [40, 40], "mean": 40, "low": None, "high": None}
+
+
+def test_an_interval_that_is_cut_at_its_end_is_as_wide_as_its_longer_side() -> None:
+    cut_at_1 = Estimate((0.9, 1.0), mean=0.95, low=0.31, high=1.0)
+    cut_at_0 = Estimate((2.0, 6.0), mean=4.0, low=0.0, high=29.4)
+    assert half_width(cut_at_1, unit=100) == "±64.0"
+    assert half_width(cut_at_0) == "±25.4"
 
 
 def test_a_scenario_without_chance_says_so(small: Path, simserve: Call) -> None:
