@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from simserve.scenario import build, load_scenario
 
+PAGE = Path(__file__).parents[2] / "docs" / "pd-split.md"
 SPLITS = ("2p6d", "4p4d", "6p2d")
 WORKLOAD = (
     "workload={{synthetic: {{requests: 400, arrivals: {{kind: poisson, rate_per_s: {rate}}}, prompt_tokens: "
@@ -38,6 +42,14 @@ def short() -> dict[str, float]:
 @pytest.fixture(scope="module")
 def long() -> dict[str, float]:
     return goodput(4096, 30, 1000)
+
+
+@pytest.mark.parametrize(("row", "name"), [("256, 160", "short"), ("4,096, 30", "long")])
+def test_the_page_shows_these_figures(row: str, name: str, request: pytest.FixtureRequest) -> None:
+    found = request.getfixturevalue(name)
+    (cells,) = re.findall(rf"^\| {re.escape(row)} \|(.*)\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    shown = [cell.strip(" *") for cell in cells.split("|")]
+    assert shown[:4] == [f"{found[one]:.1f}" for one in (*SPLITS, "aggregated")]
 
 
 def test_no_split_pays_for_short_prompts(short: dict[str, float]) -> None:
