@@ -18,7 +18,7 @@ from simserve.model import ModelSpec, Parallelism
 from simserve.model.ffn_ledger import ffn_ledger
 from simserve.model.ledger import MemoryLine
 from simserve.scenario.engine import ResolvedEngine
-from simserve.scenario.spec import PoolSpec
+from simserve.scenario.pool_spec import PoolSpec
 
 _NOT_WITH = {
     "pp": "stages of layers and FFN GPUs are not simulated together",

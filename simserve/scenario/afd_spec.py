@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from simserve.scenario.part import Part
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class AfdSpec(BaseModel):
+class AfdSpec(Part):
     """FFN GPUs beside the attention ranks of each replica, and the network between."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     ffn_gpus: Annotated[int, Field(ge=1, le=65_536)] = Field(
         description="GPUs of each replica that compute FFN layers: routed experts spread over them, dense "

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from simserve.scenario.part import Part
 from simserve.workload.distributions import Distribution
 
 Clients = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-class ClosedLoopSpec(BaseModel):
+class ClosedLoopSpec(Part):
     """Send the next request when one ends, instead of at the recorded time: by concurrency, or by users."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     concurrency: Clients | None = Field(None, description="Requests in flight at any time.")
     users: Clients | None = Field(

@@ -14,11 +14,11 @@ from simserve.latency.overhead_file import read_overhead
 from simserve.policy.base import POLICIES, PolicyParams
 from simserve.policy.presets import EnginePreset, engine_preset
 from simserve.registry import Registry
+from simserve.scenario.component_spec import EngineSpec
 from simserve.scenario.document import KeyPath
 from simserve.scenario.explain import explain, refuse
 from simserve.scenario.files import portable
 from simserve.scenario.load import LoadedScenario
-from simserve.scenario.spec import EngineSpec
 
 BARE_BLOCK_SIZE = 16
 """Tokens per KV block where a policy is named without an engine version: vLLM's default."""

@@ -11,7 +11,7 @@ from simserve.model import ModelSpec
 from simserve.model.kv_groups import CLOSE, CLOSE_BEFORE_19, KvGroups, kv_groups
 from simserve.model.spec import GqaAttention
 from simserve.scenario.engine import ResolvedEngine
-from simserve.scenario.spec import PoolSpec
+from simserve.scenario.pool_spec import PoolSpec
 
 
 class Grouping(NamedTuple):

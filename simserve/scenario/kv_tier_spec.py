@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from simserve.latency.host_link import HostLink
+from simserve.scenario.part import Part
 
 GigabytesPerSecond = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
@@ -17,11 +18,7 @@ GB_PER_S = {"ssd": 6.0, "remote": 43.5}
 Mooncake reports on four of 200 Gb/s. cpu depends on the GPU: see `pcie_gb_per_s`."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class KvTierSpec(_Part):
+class KvTierSpec(Part):
     """One tier below HBM."""
 
     kind: Literal["cpu", "ssd", "remote"] = Field(
@@ -80,7 +77,7 @@ class KvTierSpec(_Part):
         )
 
 
-class KvTierPolicySpec(_Part):
+class KvTierPolicySpec(Part):
     """How blocks move between HBM and the tiers."""
 
     write: Literal["back", "through"] = Field(

@@ -14,7 +14,7 @@ from simserve.latency import TableLatency
 from simserve.latency.host_link import HostLink
 from simserve.scenario.engine import ResolvedEngine
 from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
-from simserve.scenario.spec import PoolSpec
+from simserve.scenario.pool_spec import PoolSpec
 from simserve.units import GB, GIB, NS_PER_US
 
 LEAST_BLOCK_TOKENS = 16

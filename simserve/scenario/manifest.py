@@ -11,10 +11,11 @@ from simserve import __version__
 from simserve.core import Trace
 from simserve.metrics.comparison import requests_sha256
 from simserve.scenario.compare import OF_THE_COMPARISON
+from simserve.scenario.component_spec import RouterSpec
 from simserve.scenario.files import portable
 from simserve.scenario.pool import BuiltPool
 from simserve.scenario.resolved import pool_settings
-from simserve.scenario.spec import RouterSpec, Scenario
+from simserve.scenario.spec import Scenario
 
 if TYPE_CHECKING:
     from simserve.scenario.build import Deployment

@@ -29,7 +29,7 @@ from simserve.scenario.afd import FfnPool, afd_latency, check_afd
 from simserve.scenario.engine import ResolvedEngine
 from simserve.scenario.files import find
 from simserve.scenario.moe_spec import ExpertLoadSpec, PlacementSpec
-from simserve.scenario.spec import PoolSpec
+from simserve.scenario.pool_spec import PoolSpec
 from simserve.scenario.speculation import Speculation
 from simserve.scenario.speculation import group_latency as verifying_group_latency
 from simserve.units import NS_PER_S

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from simserve.scenario.part import Part
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -14,25 +16,21 @@ BALANCED = ("eplb", "topology")
 """Placements that follow the load."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class SwapSpec(_Part):
+class SwapSpec(Part):
     """A sudden change of popularity."""
 
     at_s: Seconds = Field(description="When.")
     share: Share = Field(description="Share of each layer's experts that exchange their popularity.")
 
 
-class DriftSpec(_Part):
+class DriftSpec(Part):
     """A slow change of popularity."""
 
     every_s: Seconds = Field(description="How often some experts exchange their popularity.")
     share: Share = Field(description="Share of each layer's experts that take part each time.")
 
 
-class ExpertLoadSpec(_Part):
+class ExpertLoadSpec(Part):
     """How often each expert is picked, layer by layer."""
 
     kind: str = Field(description="uniform, zipf, dirichlet, power_law, histogram or trace.")
@@ -68,7 +66,7 @@ class ExpertLoadSpec(_Part):
         return {**self.model_dump(mode="json", exclude={"options"}, exclude_none=True), **self.options}
 
 
-class PlacementSpec(_Part):
+class PlacementSpec(Part):
     """Where experts lie, and when they move."""
 
     kind: Literal["contiguous", "random", "eplb", "topology"] = Field(

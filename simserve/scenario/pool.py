@@ -35,7 +35,7 @@ from simserve.scenario.moe import (
 )
 from simserve.scenario.moe_spec import ExpertLoadSpec
 from simserve.scenario.pool_plan import Limit, half_options, plan_pool
-from simserve.scenario.spec import PoolSpec
+from simserve.scenario.pool_spec import PoolSpec
 from simserve.scenario.speculation import Speculation, plain_latency
 
 DEFAULT_EXPERT_LOAD: ExpertLoad = "uniform"

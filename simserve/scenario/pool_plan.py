@@ -26,7 +26,7 @@ from simserve.scenario.kv_groups import grouping
 from simserve.scenario.kv_tiers import check_tiers
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.moe import check_group, moe_layers, redundant_experts
-from simserve.scenario.spec import PoolSpec
+from simserve.scenario.pool_spec import PoolSpec
 from simserve.scenario.speculation import Speculation, speculating, speculation_of
 from simserve.scenario.split_spec import TransferSpec
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from simserve.errors import nearest
 from simserve.metrics.published import MEASURABLE
+from simserve.scenario.part import Part
 
 RunNames = str | Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
 
 
-class PublishedSpec(BaseModel):
+class PublishedSpec(Part):
     """One published figure and how ours is computed from the runs of the scenario."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     figure: str = Field(min_length=1, description="What was published, in words.")
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(

@@ -11,7 +11,8 @@ from typing import Any
 
 from simserve.errors import ScenarioError
 from simserve.scenario.document import Document
-from simserve.scenario.spec import PoolSpec, Scenario
+from simserve.scenario.pool_spec import PoolSpec
+from simserve.scenario.spec import Scenario
 
 MOST = 40
 """Splits that one sweep may have."""

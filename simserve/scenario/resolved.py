@@ -14,7 +14,7 @@ from simserve.scenario.compare import FIXED, difference
 from simserve.scenario.files import portable
 from simserve.scenario.pool import DEFAULT_EXPERT_LOAD, BuiltPool
 from simserve.scenario.pool_plan import has_experts
-from simserve.scenario.spec import PoolSpec
+from simserve.scenario.pool_spec import PoolSpec
 
 if TYPE_CHECKING:
     from simserve.scenario.build import Deployment

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from simserve.core import Trace
 from simserve.kv.content import TraceContent
 from simserve.router.base import ROUTERS, Router, RouterParams
+from simserve.scenario.component_spec import RouterSpec
 from simserve.scenario.engine import component
 from simserve.scenario.explain import explain
 from simserve.scenario.load import LoadedScenario
-from simserve.scenario.spec import RouterSpec
 
 LEAST_BLOCK_TOKENS = 16
 """Routers look at prompts in blocks of the engine's size, but of no less: vLLM's block, and fine enough.

@@ -10,7 +10,8 @@ from simserve.policy.base import POLICIES
 from simserve.policy.presets import ENGINES
 from simserve.registry import Registry
 from simserve.router.base import ROUTERS
-from simserve.scenario.spec import RouterSpec, Scenario
+from simserve.scenario.component_spec import RouterSpec
+from simserve.scenario.spec import Scenario
 
 
 def scenario_schema() -> dict[str, Any]:

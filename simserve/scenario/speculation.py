@@ -19,7 +19,7 @@ from simserve.policy.base import POLICIES
 from simserve.policy.drafting import DRAFTERS, DraftingEngine
 from simserve.scenario.engine import ResolvedEngine
 from simserve.scenario.files import find
-from simserve.scenario.spec import PoolSpec
+from simserve.scenario.pool_spec import PoolSpec
 from simserve.scenario.speculation_spec import SpeculationSpec
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from simserve.core.acceptance import Acceptance
 from simserve.model.draft import DraftMethod
+from simserve.scenario.part import Part
 
 Chance = Annotated[float, Field(ge=0, le=1)]
 MOST_DRAFTS = 64
 
 
-class SpeculationSpec(BaseModel):
+class SpeculationSpec(Part):
     """Drafts that a step verifies, under the names of vLLM's `speculative_config`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     method: DraftMethod = Field(
         description="mtp: the model's own prediction layer; eagle: one layer like its last; draft_model: "

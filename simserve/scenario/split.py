@@ -15,8 +15,8 @@ from simserve.scenario.halves import split_engine
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.moe import steps_together
 from simserve.scenario.pool import BuiltPool
+from simserve.scenario.pool_spec import PoolSpec
 from simserve.scenario.router import build_router
-from simserve.scenario.spec import PoolSpec
 from simserve.scenario.split_spec import (
     FEW_LINKS,
     MOST_CARDS,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from simserve.scenario.part import Part
 
 LinkKind = Literal["nvlink", "pcie", "rdma_100g", "rdma_200g", "rdma_400g", "rdma_800g"]
 
@@ -24,11 +26,7 @@ MOST_CARDS = 8
 Positive = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class LocalSpec(_Part):
+class LocalSpec(Part):
     """Which requests are not split (Dynamo's conditional disaggregation); either condition is enough."""
 
     uncached_tokens: Annotated[int, Field(ge=0)] = Field(
@@ -39,7 +37,7 @@ class LocalSpec(_Part):
     )
 
 
-class TransferSpec(_Part):
+class TransferSpec(Part):
     """How KV gets from prefill to decode replicas."""
 
     link: LinkKind = Field("rdma_400g", description="Kind of link of each replica.")
@@ -91,7 +89,7 @@ class TransferSpec(_Part):
     )
 
 
-class RoleSwitchSpec(_Part):
+class RoleSwitchSpec(Part):
     """Replicas that change sides as queues grow and shrink."""
 
     check_s: Positive = Field(1.0, description="Time between two looks at the queues.")

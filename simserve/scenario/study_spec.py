@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from simserve.scenario.part import Part
 
 Confidence = Annotated[float, Field(gt=0.5, lt=1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Span(_Part):
+class Span(Part):
     """Values between two ends: whole numbers if both are written so (4, not 4.0), else fractions too."""
 
     low: int | Finite = Field(alias="from", description="Least value.")
@@ -45,14 +43,14 @@ class Span(_Part):
 Values = Annotated[list[Any], Field(min_length=1)] | Span
 
 
-class ConstraintSpec(_Part):
+class ConstraintSpec(Part):
     """A condition that points must meet, and the reason that is given for those that do not."""
 
     keep: str = Field(min_length=1, description="Such as pools.0.tp * pools.0.replicas <= 8")
     because: str = Field(min_length=1, description="Why others are dropped.")
 
 
-class SweepSpec(_Part):
+class SweepSpec(Part):
     """Points at which a scenario is run. Keys of `over` are paths, as in --set."""
 
     over: dict[str, Values] | None = Field(
@@ -84,7 +82,7 @@ class SweepSpec(_Part):
         return self
 
 
-class CapacitySpec(_Part):
+class CapacitySpec(Part):
     """How much load a deployment carries within its SLO."""
 
     of: Literal["rate", "concurrency", "users"] = Field(
@@ -110,7 +108,7 @@ class CapacitySpec(_Part):
         return self
 
 
-class OfferSpec(_Part):
+class OfferSpec(Part):
     """A GPU that can be had."""
 
     price_per_gpu_hour: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
@@ -119,14 +117,14 @@ class OfferSpec(_Part):
     at_most: Count | None = Field(None, description="GPUs of this kind that can be had; default: any number.")
 
 
-class RatioSpec(_Part):
+class RatioSpec(Part):
     """Prefill and decode replicas that come together."""
 
     prefill: Annotated[int, Field(ge=1, le=64)] = Field(1, description="Prefill replicas of a unit.")
     decode: Annotated[int, Field(ge=1, le=64)] = Field(1, description="Decode replicas of a unit.")
 
 
-class SizeSpec(_Part):
+class SizeSpec(Part):
     """The deployments among which the cheapest is looked for."""
 
     catalogue: Annotated[dict[str, OfferSpec], Field(min_length=1)] = Field(
@@ -170,7 +168,7 @@ class SizeSpec(_Part):
     )
 
 
-class SearchSpec(_Part):
+class SearchSpec(Part):
     """Search of a space that is too large for a grid: optuna proposes, simserve simulates."""
 
     over: Annotated[dict[str, Values], Field(min_length=1)] = Field(description="Values by path.")

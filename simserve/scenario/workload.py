@@ -10,7 +10,7 @@ import numpy as np
 from simserve.core import Trace
 from simserve.errors import ScenarioError
 from simserve.scenario.load import LoadedScenario
-from simserve.scenario.spec import WorkloadSpec
+from simserve.scenario.workload_spec import WorkloadSpec
 from simserve.units import NS_PER_S
 from simserve.workload import load_trace
 from simserve.workload.catalogue import CATALOGUE

@@ -14,8 +14,8 @@ from simserve.hardware import load_gpu
 from simserve.model import load_model
 from simserve.scenario import build, load_scenario
 from simserve.scenario.moe import expert_plan
+from simserve.scenario.pool_spec import PoolSpec
 from simserve.scenario.schema import scenario_schema
-from simserve.scenario.spec import PoolSpec
 
 Write = Callable[..., Path]
 QWEN = ("llama-3.1-8b", "qwen3-30b-a3b")

@@ -1,0 +1,70 @@
+"""An engine or a router as a scenario names it: a bare name, or a mapping of it and its own settings.
+
+Its settings are kept as given and validated by the component, so that this file does not grow with them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from simserve.scenario.part import Degree, Part
+
+
+class EngineSpec(Part):
+    """Scheduler semantics, and options that depart from its defaults."""
+
+    preset: str | None = Field(None, description="An engine and its version, such as vllm-0.33.")
+    policy: str | None = Field(
+        None,
+        description="A scheduling policy without an engine version: static, orca, or package.module:Class.",
+    )
+    block_size: Degree | None = Field(None, description="Tokens per KV block; default: the engine version's.")
+    overhead: str | None = Field(
+        None,
+        description="The engine's own time per step and request: vllm, sglang, ideal (none), or a file that "
+        "`simserve calibrate` wrote; default: the engine's.",
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="Settings of the policy, by name.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, value: Any) -> Any:
+        """Accept a bare preset name, and take every key that is not ours as a setting of the policy.
+
+        Beside a preset, `policy` is vLLM's option of that name (fcfs or priority).
+        """
+        if isinstance(value, str):
+            return {"preset": value}
+        if not isinstance(value, dict):
+            return value
+        ours = {"preset", "block_size", "overhead"} | (set() if value.get("preset") else {"policy"})
+        own = {key: item for key, item in value.items() if key in ours}
+        return {**own, "options": {key: item for key, item in value.items() if key not in ours}}
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return what was written, as one mapping."""
+        own = self.model_dump(exclude={"options"}, exclude_none=True)
+        return {**own, **self.options}
+
+
+class RouterSpec(Part):
+    """Which replica gets an arriving request."""
+
+    kind: str = Field("round_robin", description="A router's name, or package.module:Class.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Settings of the router, by name.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"kind": value}
+        if not isinstance(value, dict):
+            return value
+        own = {key: item for key, item in value.items() if key == "kind"}
+        return {**own, "options": {k: v for k, v in value.items() if k != "kind"}}
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return what was written, as one mapping."""
+        return {"kind": self.kind, **self.options}

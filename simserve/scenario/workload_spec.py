@@ -1,0 +1,68 @@
+"""What a scenario says of its workload: a trace or a generated one, what is kept of it, and its clients."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from simserve.scenario.closed_loop_spec import ClosedLoopSpec
+from simserve.scenario.part import Part
+from simserve.workload.synthetic import SyntheticSpec
+
+
+class WorkloadSpec(Part):
+    """What arrives, and when."""
+
+    trace: str | None = Field(
+        None, min_length=1, description="A trace file: relative to this file, or one that ships."
+    )
+    format: str | None = Field(None, description="Format of the trace; default: recognised from its content.")
+    trace_options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Options of the trace's format, such as its time unit or block size.",
+    )
+    synthetic: SyntheticSpec | None = Field(None, description="A generated workload instead of a trace.")
+    window_s: tuple[float, float] | None = Field(
+        None, strict=False, description="Keep only arrivals in [start, end) seconds of the trace's own time."
+    )
+    quantised: Literal["literal", "spread"] = Field(
+        "literal",
+        description="Arrivals that share a coarse time stamp: take as given, or spread in the quantum.",
+    )
+    rate_scale: Annotated[float, Field(ge=1e-4, le=1e6)] = Field(
+        1.0, description="Multiply the request rate by this factor."
+    )
+    scale_by: Literal["compress", "thin"] = Field(
+        "compress",
+        description="Scale the rate by compressing time, or (factors below 1) by dropping requests.",
+    )
+    limit: Annotated[int, Field(ge=1)] | None = Field(None, description="Simulate only the first N requests.")
+    max_tokens: Annotated[int, Field(ge=1, le=100_000_000)] | Literal["exact"] | None = Field(
+        None,
+        description="Output limit that clients declare: a number, or 'exact' (the recorded length); default: "
+        "the trace's own column, else none (what the model's maximum leaves).",
+    )
+    closed_loop: ClosedLoopSpec | None = None
+    give_up_s: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        None,
+        description="Seconds after which a client that has not got the whole answer gives up; the engine "
+        "then drops the request, as it does when a connection closes. Default: never.",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> WorkloadSpec:
+        if (self.trace is None) == (self.synthetic is None):
+            found = "none" if self.trace is None else "both"
+            raise ValueError(f"give exactly one of trace and synthetic, found {found}")
+        if self.format is not None and self.trace is None:
+            raise ValueError("format belongs to a trace, not to a synthetic workload")
+        if self.window_s is not None and not 0 <= self.window_s[0] < self.window_s[1]:
+            raise ValueError(
+                f"window_s must be [start, end] with 0 <= start < end, found {list(self.window_s)}"
+            )
+        if self.scale_by == "thin" and self.rate_scale > 1:
+            raise ValueError(
+                f"scale_by: thin can only lower the rate (rate_scale <= 1, found {self.rate_scale})"
+            )
+        return self
