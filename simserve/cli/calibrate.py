@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from simserve.cli.overwrite import refuse_to_overwrite
 from simserve.cli.validate_options import Profiles
 
 DEFAULT_TERMS = ["client_us"]
@@ -32,13 +33,11 @@ def calibrate(
 
     Example: simserve calibrate --measured path/to/vllm_measured --only 7b-tp1-codegen --out vllm-0.15.yaml
     """
-    from simserve.errors import ScenarioError
     from simserve.validate.calibration import calibrate as fitted
     from simserve.validate.measured_runs import read_runs
     from simserve.validate.published_requests import read_published_runs
 
-    if out.exists() and not force:
-        raise ScenarioError(f"{out} exists; --force overwrites it")
+    refuse_to_overwrite(out, force)
     runs = read_published_runs(measured, only) if measured.suffix == ".csv" else read_runs(measured, only)
     typer.echo(f"fitting {', '.join(fit or DEFAULT_TERMS)} to {len(runs)} runs ...", err=True)
     found = fitted(runs, fit or DEFAULT_TERMS, base, [str(folder) for folder in profiles])

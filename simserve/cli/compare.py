@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simserve.cli.overwrite import refuse_to_overwrite
 from simserve.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ def compare(
     from simserve.cli.compare_text import print_comparison
     from simserve.metrics.store import canonical_json
 
-    if html is not None and html.exists() and not force:
-        raise ScenarioError(f"{html}: exists already: give another name, or --force to replace it")
+    refuse_to_overwrite(html, force)
     found = _compared(what, format)
     if html is not None:
         from simserve.report.write import write_comparison_page

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simserve.cli import profile_check, profile_import, profile_run
+from simserve.cli.overwrite import refuse_to_overwrite
 from simserve.cli.step_text import print_parts
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ def show(
     from simserve.errors import ProfileError, nearest
     from simserve.latency import ProfileStore
 
-    if html is not None and html.exists() and not force:
-        raise ProfileError(f"{html}: exists already; say --force")
+    refuse_to_overwrite(html, force)
     store = ProfileStore(profiles)
     if gpu not in store.gpus():
         known = store.gpus()

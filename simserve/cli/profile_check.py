@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simserve.cli.overwrite import refuse_to_overwrite
 from simserve.cli.profile_run import split_list
 
 if TYPE_CHECKING:
@@ -41,11 +42,9 @@ def check(
     """
     from rich.console import Console
 
-    from simserve.errors import ProfileError
     from simserve.profiler.checking.check import check_profile
 
-    if html is not None and html.exists() and not force:
-        raise ProfileError(f"{html}: exists already; say --force")
+    refuse_to_overwrite(html, force)
     names = split_list(models)
     with Console(stderr=True).status("reading the tables") as status:
         found = check_profile(folder, gpu, names, tp, dtype, status.update)

@@ -12,12 +12,14 @@ from typing import Annotated
 
 import typer
 
+from simserve.cli.overwrite import refuse_to_overwrite
+
 app = typer.Typer(no_args_is_help=True, help="Import measurements made by others.")
 
 
 _Out = Annotated[Path, typer.Option("--out", help="Folder to write <gpu>/<op>.parquet into.")]
 _Gpu = Annotated[list[str], typer.Option("--gpu", help="GPU to import; may be repeated (default: all).")]
-_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace tables that exist.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace tables that exist.")]
 
 
 @app.command()
@@ -27,7 +29,7 @@ def aiconfigurator(
     ],
     out: _Out,
     gpu: _Gpu = [],  # noqa: B006
-    overwrite: _Overwrite = False,
+    force: _Force = False,
 ) -> None:
     """Import the kernel tables of aiconfigurator-core (Apache-2.0, NVIDIA CORPORATION & AFFILIATES).
 
@@ -35,7 +37,7 @@ def aiconfigurator(
     """
     from simserve.latency.importing.aiconfigurator import import_aiconfigurator
 
-    _import(out, overwrite, import_aiconfigurator(source, out, list(gpu)))
+    _import(out, force, import_aiconfigurator(source, out, list(gpu)))
 
 
 @app.command()
@@ -45,7 +47,7 @@ def llmservingsim(
     ],
     out: _Out,
     gpu: _Gpu = [],  # noqa: B006
-    overwrite: _Overwrite = False,
+    force: _Force = False,
 ) -> None:
     """Import layer times of LLMServingSim's profiler (MIT): products and attention of one model and GPU each.
 
@@ -53,16 +55,12 @@ def llmservingsim(
     """
     from simserve.latency.importing.llmservingsim import import_llmservingsim
 
-    _import(out, overwrite, import_llmservingsim(source, out, list(gpu)))
+    _import(out, force, import_llmservingsim(source, out, list(gpu)))
 
 
-def _import(out: Path, overwrite: bool, tables: Iterable[tuple[str, str, int]]) -> None:
+def _import(out: Path, force: bool, tables: Iterable[tuple[str, str, int]]) -> None:
     """Let the importer write its tables, unless tables are there already; `tables` does nothing before."""
-    from simserve.errors import ProfileError
-
-    existing = sorted(out.glob("*/*.parquet"))
-    if existing and not overwrite:
-        raise ProfileError(f"--out {out}: holds {existing[0].relative_to(out)} already; say --overwrite")
+    refuse_to_overwrite(next(iter(sorted(out.glob("*/*.parquet"))), None), force)
     for name, op, rows in tables:
         print(f"{name}/{op}: {rows} rows", file=sys.stderr)
     print(out)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from simserve.cli.overwrite import refuse_to_overwrite
 from simserve.errors import ScenarioError, nearest
 
 
@@ -56,7 +57,6 @@ def report(
 def _check_export(name: str, file: Path, known: list[str], force: bool) -> None:
     if name not in known:
         raise ScenarioError(f"--export {name}: allowed: {', '.join(known)}{nearest(name, known)}")
-    if file.exists() and not force:
-        raise ScenarioError(f"{file}: exists already: give another name, or --force to replace it")
+    refuse_to_overwrite(file, force)
     if not file.absolute().parent.is_dir():
         raise ScenarioError(f"{file}: there is no folder {file.parent}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simserve.cli.overwrite import refuse_to_overwrite
 from simserve.errors import TraceError
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def show(
     from simserve.workload import stats
     from simserve.workload.cache_curve import prefix_reuse
 
-    _refuse_existing(html, force)
+    refuse_to_overwrite(html, force)
     if cache_block is not None and not cache:
         raise TraceError("--cache-block is for --cache: add it")
     loaded = any_trace(path, format, _options(option))
@@ -112,7 +113,7 @@ def convert(
     """
     from simserve.cli.trace_source import any_trace, measured_notes
 
-    _refuse_existing(target, force)
+    refuse_to_overwrite(target, force)
     found = any_trace(source, from_format, _options(option))
     for note in measured_notes(found):
         typer.echo(f"{found.origin.name}: {note}", err=True)
@@ -151,7 +152,7 @@ def synth(
         raise TraceError(
             "a preset (chat, code, long-context) or --spec FILE, and a file to write, are needed"
         )
-    _refuse_existing(out, force)
+    refuse_to_overwrite(out, force)
     if spec is not None:
         wanted, own_seed, own_format = read_spec(spec), 0, None
     else:
@@ -237,11 +238,6 @@ def _fits(path: Path, format: str) -> bool:
     from simserve.workload.writers.base import WRITERS
 
     return path.name.removesuffix(".gz").endswith(WRITERS.get(format).suffixes)
-
-
-def _refuse_existing(path: Path | None, force: bool) -> None:
-    if path is not None and path.exists() and not force:
-        raise TraceError(f"{path}: exists already: remove it, or add --force")
 
 
 def _wrote(path: Path, what: str = "") -> None:

@@ -14,7 +14,7 @@ def test_page_is_written_and_not_overwritten_by_accident(tmp_path) -> None:
     page.write_text("mine")
     refused = RUN.invoke(app, ["profile", "show", "a100_sxm", "--html", str(page)])
     assert refused.exit_code == 2
-    assert "page.html: exists already; say --force" in refused.stderr
+    assert "page.html: exists already; give another name, or --force to replace it" in refused.stderr
     assert page.read_text() == "mine"
     done = RUN.invoke(app, ["profile", "show", "a100_sxm", "--html", str(page), "--force"])
     assert done.exit_code == 0, done.stderr
