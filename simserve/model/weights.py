@@ -103,7 +103,8 @@ def check_parallelism(spec: ModelSpec, parallelism: Parallelism, redundant_exper
     group = parallelism.tp * parallelism.dp
     if group % parallelism.ep:
         raise ScenarioError(
-            f"ep = {parallelism.ep} does not divide tp * dp = {group}, the GPUs that experts spread over"
+            f"ep = {parallelism.ep} does not divide tp * dp = {group}, the GPUs that experts spread over; "
+            f"allowed: {_divisors(group)}"
         )
     for layers in spec.layers:
         for attention in layers.attentions:
@@ -119,7 +120,10 @@ def check_parallelism(spec: ModelSpec, parallelism: Parallelism, redundant_exper
 
 def _check_heads(spec: ModelSpec, heads: int, tp: int) -> None:
     if heads % tp:
-        raise ScenarioError(f"tp = {tp} does not divide the {heads} attention heads of {spec.name}")
+        raise ScenarioError(
+            f"tp = {tp} does not divide the {heads} attention heads of {spec.name}; "
+            f"allowed: {_divisors(heads)}"
+        )
 
 
 def _check_kv_heads(spec: ModelSpec, heads: int, tp: int) -> None:
@@ -132,8 +136,12 @@ def _check_experts(spec: ModelSpec, moe: MoeFfn, parallelism: Parallelism, redun
     if physical % parallelism.ep:
         raise ScenarioError(
             f"ep = {parallelism.ep} does not divide the {physical} experts of {spec.name} "
-            f"({moe.n_routed_experts} + {redundant} redundant)"
+            f"({moe.n_routed_experts} + {redundant} redundant); allowed: {_divisors(physical)}"
         )
+
+
+def _divisors(number: int) -> str:
+    return ", ".join(str(one) for one in range(1, number + 1) if not number % one)
 
 
 @dataclass(frozen=True)

@@ -44,10 +44,8 @@ def check_afd(spec: PoolSpec, model: ModelSpec) -> None:
     """Raise `ScenarioError` for models that `afd` cannot cut, and for keys that cannot stand beside it."""
     check_alternating(model)
     for name, reason in _NOT_WITH.items():
-        value = getattr(spec, name)
-        if value not in (None, 1, ()):
-            shown = value if isinstance(value, int | str) else "..."
-            raise ScenarioError(f"{name} = {shown}, allowed is none beside afd: {reason}")
+        if getattr(spec, name) not in (None, 1, ()):
+            raise ScenarioError(f"{name} = {spec.shown(name)}, allowed is none beside afd: {reason}")
     price = None if spec.afd is None else spec.afd.price_per_gpu_hour
     if price is not None and spec.price_per_gpu_hour is None:
         raise ScenarioError(

@@ -37,8 +37,10 @@ class EngineSpec(Part):
         """
         if isinstance(value, str):
             return {"preset": value}
-        if not isinstance(value, dict):
+        if isinstance(value, cls):
             return value
+        if not isinstance(value, dict):
+            raise ValueError(f"found {value!r}, allowed: an engine's name, or a mapping of keys")
         ours = {"preset", "block_size", "overhead"} | (set() if value.get("preset") else {"policy"})
         own = {key: item for key, item in value.items() if key in ours}
         return {**own, "options": {key: item for key, item in value.items() if key not in ours}}
@@ -60,8 +62,10 @@ class RouterSpec(Part):
     def _gather(cls, value: Any) -> Any:
         if isinstance(value, str):
             return {"kind": value}
-        if not isinstance(value, dict):
+        if isinstance(value, cls):
             return value
+        if not isinstance(value, dict):
+            raise ValueError(f"found {value!r}, allowed: a router's name, or a mapping of keys")
         own = {key: item for key, item in value.items() if key == "kind"}
         return {**own, "options": {k: v for k, v in value.items() if k != "kind"}}
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from simserve.errors import ScenarioError, nearest
 from simserve.scenario.document import Document, KeyPath
+from simserve.scenario.part import PATTERNS
 
 MAX_LINES = 10
 """Problems that are printed one by one; more are only counted."""
@@ -111,6 +112,9 @@ def _wanted(problem: Any) -> str:
         return "a list"
     if problem["type"] == "too_short":
         return f"a list of at least {problem['ctx']['min_length']}"
+    if problem["type"] == "string_pattern_mismatch":
+        pattern = problem["ctx"]["pattern"]
+        return PATTERNS.get(pattern, f"a word like {pattern}")
     if problem["type"] in _WHICH:
         *others, last = map(repr, _literals(problem))
         return f"{', '.join(others)} or {last}"

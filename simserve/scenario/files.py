@@ -7,6 +7,7 @@ ships with simserve. Outputs keep names that can be looked up again in the same 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from simserve.paths import data_dir
@@ -28,6 +29,12 @@ def shipped(name: str) -> Path | None:
     """Return where the data that ships holds `traces/x`, `scenarios/x` or `kernels_profile/x`."""
     parts = Path(name).parts
     return data_dir(parts[0]).joinpath(*parts[1:]) if len(parts) > 1 and parts[0] in SHIPPED else None
+
+
+def around(folder: Path) -> Iterator[str]:
+    """Yield names that a scenario in `folder` can give to `find`: files beside it, and shipped traces."""
+    yield from (path.name for path in folder.iterdir() if path.is_file())
+    yield from (f"traces/{path.name}" for path in data_dir("traces").glob("*.gz"))
 
 
 def portable(name: str, folder: Path) -> str:

@@ -16,7 +16,7 @@ from simserve.paths import data_dir
 from simserve.scenario.compare import OF_THE_COMPARISON, variant_documents
 from simserve.scenario.document import Document, KeyPath, override, path_of, put, read_document
 from simserve.scenario.explain import explain
-from simserve.scenario.files import find
+from simserve.scenario.files import around, find
 from simserve.scenario.ratio import with_ratios
 from simserve.scenario.spec import STUDIES, Scenario
 
@@ -53,7 +53,7 @@ class LoadedScenario:
         if found is None:
             raise ScenarioError(
                 f"{self.document.where(path)}: no file {name!r} beside the scenario, in the "
-                "current folder, or in the data that ships with simserve"
+                f"current folder, or in the data that ships with simserve{nearest(name, around(self.folder))}"
             )
         return found
 

@@ -13,16 +13,14 @@ from simserve.scenario.afd_spec import AfdSpec
 from simserve.scenario.component_spec import EngineSpec
 from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
 from simserve.scenario.moe_spec import ExpertLoadSpec, PlacementSpec
-from simserve.scenario.part import Degree, Part
+from simserve.scenario.part import NAME, Degree, Part
 from simserve.scenario.speculation_spec import SpeculationSpec
 
 
 class PoolSpec(Part):
     """Equal replicas on one kind of GPU."""
 
-    name: str = Field(
-        "all", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="Name of the pool in the report."
-    )
+    name: str = Field("all", pattern=NAME, description="Name of the pool in the report.")
     role: Literal["mixed", "prefill", "decode"] = Field(
         "mixed",
         description="mixed: every replica computes prompts and answers; prefill and decode: one half each, "
@@ -81,3 +79,8 @@ class PoolSpec(Part):
     price_per_gpu_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         None, description="Price of one GPU for one hour, in any currency."
     )
+
+    def shown(self, key: str) -> str:
+        """Return the value of a key for a message: a number or a word, or `...` for a mapping or a list."""
+        value = getattr(self, key)
+        return str(value) if isinstance(value, int | float | str) else "..."

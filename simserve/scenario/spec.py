@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from simserve.errors import nearest
 from simserve.scenario.component_spec import EngineSpec, RouterSpec
 from simserve.scenario.moe_spec import ExpertLoadSpec
-from simserve.scenario.part import Part
+from simserve.scenario.part import PERCENTILE, SHORT_NAME, Part
 from simserve.scenario.pool_spec import PoolSpec
 from simserve.scenario.published_spec import PublishedSpec
 from simserve.scenario.split_spec import RoleSwitchSpec, TransferSpec
@@ -22,12 +22,12 @@ from simserve.scenario.workload_spec import WorkloadSpec
 STUDIES = ("sweep", "capacity", "size", "search")
 """Keys that say how a scenario is studied; a run of it does not depend on them."""
 
-VariantName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+VariantName = Annotated[str, Field(pattern=SHORT_NAME)]
 """Names a folder of results, so what is allowed is what every file system allows."""
 
 Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 LatencyName = Literal["ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"]
-PercentileName = Annotated[str, Field(pattern=r"^p\d{1,2}(\.\d{1,3})?$")]
+PercentileName = Annotated[str, Field(pattern=PERCENTILE)]
 
 
 class SloSpec(Part):

@@ -15,6 +15,7 @@ from simserve.units import NS_PER_S
 from simserve.workload import load_trace
 from simserve.workload.catalogue import CATALOGUE
 from simserve.workload.generate import synthesize
+from simserve.workload.readers.base import READERS
 from simserve.workload.sessions import first_turns
 from simserve.workload.transform import (
     scale_rate_by_compression,
@@ -48,6 +49,9 @@ def _source(loaded: LoadedScenario) -> Trace:
     if workload.synthetic is not None:
         with loaded.blame("workload", "synthetic"):
             return synthesize(workload.synthetic, loaded.scenario.seed)
+    if workload.format is not None:
+        with loaded.blame("workload", "format"):
+            READERS.get(workload.format)
     path = _trace_path(loaded, str(workload.trace))
     with loaded.blame("workload", "trace"):
         return load_trace(path, workload.format or "auto", **workload.trace_options)

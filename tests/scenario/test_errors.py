@@ -34,6 +34,21 @@ CASES = [
     ("gpu: h100_sxm", "gpu: h100", 12, ["'h100'", "h100_sxm"]),
     ("gpu: h100_sxm", "gpu: h100_sxm\n    tp: '2'", 13, ["pools[0].tp", "'2'", "integer without quotes"]),
     ("gpu: h100_sxm", "gpu: h100_sxm\n    tp: 3", 13, ["pools[0].tp", "tp = 3", "32 attention heads"]),
+    ("gpu: h100_sxm", "gpu: h100_sxm\n    tp: 3", 13, ["allowed: 1, 2, 4, 8, 16, 32"]),
+    ("gpu: h100_sxm", "gpu: h100_sxm\n    tp: 2\n    ep: 3", 14, ["ep = 3", "allowed: 1, 2"]),
+    (
+        "gpu: h100_sxm",
+        "gpu: h100_sxm\n    all2all: nccl",
+        13,
+        ["all2all = nccl, allowed is none", "no experts"],
+    ),
+    (
+        "gpu: h100_sxm",
+        "gpu: h100_sxm\n    expert_load: {kind: zipf, s: 1}",
+        13,
+        ["expert_load = ..., allowed"],
+    ),
+    ("name: all", "name: a b", 11, ["pools[0].name: found 'a b', allowed: letters"]),
     ("gpu: h100_sxm", "gpu: h100_sxm\n    weights_dtype: fp9", 13, ["fp9", "did you mean 'fp8'"]),
     ("gpu: h100_sxm", "gpu: h100_sxm\n    max_model_len: 200000", 13, ["200,000", "131,072"]),
     ("gpu: h100_sxm", "gpu: h100_sxm\n    role: decode", 13, ["role = decode", "no pool", "prefill"]),
@@ -47,6 +62,10 @@ CASES = [
     ("kind: poisson", "kind: poison", 7, ["'constant' or 'bursts' (did you mean 'poisson'?)"]),
     ("kind: poisson, ", "", 7, ["arrivals.kind: is required and missing; allowed: poisson, gamma"]),
     ("seed: 3", "router: {kind: random, sed: 3}", 14, ["router.sed", "allowed: kind"]),
+    ("seed: 3", "router: [random]", 14, ["router: found ['random'], allowed: a router's name, or a mapping"]),
+    ("engine: vllm-0.33", "engine: 0.33", 3, ["engine: found 0.33, allowed: an engine's name, or a mapping"]),
+    ("seed: 3", "compare: {a b: {seed: 4}}", 14, ["compare.a b: found 'a b', allowed: up to 64 letters"]),
+    ("ttft_ms: 500", "percentiles: {ttft_ms: {'95': 9}}", 13, ["found '95', allowed: 'p' and a percentage"]),
     ("seed: 3", "router: roundrobin", 14, ["roundrobin", "did you mean 'round_robin'"]),
     ("seed: 3", "workload: {trace: x, rate_scale: 1.0e-9}", 14, ["duplicate key", "workload"]),
     ("  synthetic:", "  rate_scale: 1.0e-9\n  synthetic:", 5, ["rate_scale", "1e-09", "0.0001"]),
@@ -133,3 +152,25 @@ def test_file_encodings(scenario_file: Write, tmp_path: Path) -> None:
         load_scenario(path)
     with pytest.raises(UserError, match="no such scenario"):
         load_scenario(tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        (
+            "trace: chat.csv.gz",
+            ["workload.trace: no file 'chat.csv.gz'", "did you mean 'traces/chat.csv.gz'?"],
+        ),
+        ("trace: requsts.csv", ["workload.trace", "did you mean 'requests.csv'?"]),
+        ("{trace: requests.csv, format: azur}", ["workload.format: unknown trace format 'azur'", "'azure'"]),
+    ],
+)
+def test_a_trace_that_is_not_there_or_of_no_format(tmp_path: Path, workload: str, words: list[str]) -> None:
+    (tmp_path / "requests.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+    path = tmp_path / "small.yaml"
+    plain = "name: x\nmodel: llama-3.1-8b\nengine: vllm-0.33\npools: [{gpu: h100_sxm}]\nworkload:\n  "
+    path.write_text(plain + workload + "\n", encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        build(load_scenario(path))
+    assert str(caught.value).startswith(f"{path}:6: ")
+    assert all(word in str(caught.value) for word in words)

@@ -79,7 +79,7 @@ CASES = [
     ("  big: {seed: 4}\n", 16, ["compare.big.seed", "the scenario's seed"]),
     ("  big: {compare: {}}\n", 16, ["compare.big.compare"]),
     ("  big: 4\n", 16, ["compare.big", "found 4", "mapping"]),
-    ("  big/small: {}\n", 16, ["compare.big/small", "pattern"]),
+    ("  big/small: {}\n", 16, ["compare.big/small", "letters, digits"]),
     ("  BASE: {}\n", 1, ["'base' and 'BASE' would share a folder"]),
     ("  [x]\n", 15, ["compare", "a mapping of keys"]),
 ]
