@@ -57,7 +57,11 @@ class Deployment:
 
     def replicas(self) -> list[ReplicaSpec]:
         """Return the replicas of all pools, each with a fresh policy."""
-        return [replica for pool in self.pools for replica in pool.replicas(self.trace)]
+        made = []
+        for index, pool in enumerate(self.pools):
+            with self.loaded.blame("pools", index):  # policies refuse what they do not model
+                made += pool.replicas(self.trace)
+        return made
 
     @property
     def router_assumptions(self) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def test_what_cannot_be_is_refused_with_its_line(tmp_path: Path, pool: str, mess
 
 def test_prompts_without_content_are_refused(tmp_path: Path) -> None:
     head = HEAD.replace("long_context.jsonl.gz", "chat.csv.gz")
-    with pytest.raises(ScenarioError, match="prompts with content"):
+    with pytest.raises(ScenarioError, match=r"scenario.yaml:6: pools\[0\].kv_tiers: .*prompts with content"):
         deployment(tmp_path, "kv_tiers: [{kind: cpu, capacity_gib: 1}]", head).simulate()
 
 

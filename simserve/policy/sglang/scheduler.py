@@ -55,7 +55,7 @@ class SglangPolicy:
         Raises ScenarioError for more than one lane: pipeline parallelism is not modelled.
         """
         if lanes != 1:
-            raise ScenarioError(f"policy 'sglang' models no pipeline parallelism: pp is {lanes}, allowed: 1")
+            raise ScenarioError(f"pp = {lanes}, allowed is 1: policy 'sglang' models no pipeline parallelism")
         eviction, cache = params.radix_eviction_policy, not params.disable_radix_cache
         pool = RadixPool(kv_blocks * block_size, block_size, eviction, cache)
         self.params = params
@@ -168,7 +168,8 @@ class SglangPolicy:
             return None
         pool = self.state.pool
         if content is None or not pool.cache:
-            raise ScenarioError("KV tiers need the radix cache and prompts with content")
+            why = "prompts with content" if content is None else "the radix cache"
+            raise ScenarioError(f"kv_tiers = ..., allowed is none: they need {why}")
         names = RunContent(self._text, pool.page_size)
         pool.tree.put_above(tiers, names)
         return Loads(pool, tiers, names)

@@ -212,7 +212,8 @@ class VllmPolicy(Admission):
         if tiers is None or tiers.empty:
             return None
         if content is None or not isinstance(self.pool, PrefixCache) or lanes > 1:
-            raise ScenarioError("KV tiers need prefix caching, prompts with content, full attention, pp = 1")
+            why = "prompts with content" if content is None else "prefix caching, full attention and pp = 1"
+            raise ScenarioError(f"kv_tiers = ..., allowed is none: they need {why}")
         return Loads(self.pool, tiers, content, self.queue)
 
     def _empty_group(self) -> DecodeGroup:

@@ -36,7 +36,7 @@ def test_what_is_not_modelled_is_refused(options, named):
 
 def test_pipeline_parallelism_is_refused():
     assert POLICIES.get("sglang") is SglangPolicy
-    with pytest.raises(ScenarioError, match="pp is 2"):
+    with pytest.raises(ScenarioError, match="pp = 2"):
         SglangPolicy(SglangParams(), kv_blocks=10, block_size=1, max_model_len=10, lanes=2)
 
 
