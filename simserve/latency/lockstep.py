@@ -117,7 +117,7 @@ class LockstepLatency:
             slowest = (local + self._by_tokens(queries * shown)[:, None]).max(axis=0)
         parts = self._parts(slowest, most_shown, -(-total // pieces), maximum)
         kernels_ns = self._compose(parts, pieces, attention.max(axis=0), run_tokens, False)
-        kernels_ns = kernels_ns + self._draft_ns(sequences, contexts, maximum)
+        kernels_ns = self._with_drafts(kernels_ns, sequences, contexts, maximum)
         cpu_ns = self._step_cpu_ns + self._sequence_cpu_ns * most
         late = local.argmax(axis=0)
         rows = self._pages.row_of(shown[late], contexts[late, np.arange(len(late))])
@@ -167,7 +167,7 @@ class LockstepLatency:
         one = np.array([slowest], np.int64)
         parts = self._parts(one, most_shown, -(-total // pieces), maximum)
         kernels_ns = self._compose(parts, pieces, np.array([attention], np.int64), run_tokens, True)
-        kernels_ns = kernels_ns + self._mixed_draft_ns(works, sequences, contexts, maximum)
+        kernels_ns = self._with_mixed_drafts(kernels_ns, works, sequences, contexts, maximum)
         step_ns = self._with_overhead(kernels_ns, self._step_cpu_ns + cpu_ns, True)
         return int(step_ns[0]), self._note(parts, pieces, total, most_shown, np.array([MIXED]))
 
@@ -236,15 +236,22 @@ class LockstepLatency:
 
     # -- parts --------------------------------------------------------------------------------------------
 
-    def _draft_ns(self, sequences: Int64, contexts: Int64, maximum: RankMaximum | None) -> Int64:
-        """Return what comes before the step to draft its tokens, int64[k] (nothing here)."""
-        return np.zeros(contexts.shape[1], np.int64)
+    def _with_drafts(
+        self, kernels_ns: Int64, sequences: Int64, contexts: Int64, maximum: RankMaximum | None
+    ) -> Int64:
+        """Add what drafts the tokens of each step, int64[k] (nothing here)."""
+        return kernels_ns
 
-    def _mixed_draft_ns(
-        self, works: Sequence[RankWork], sequences: Int64, contexts: Int64, maximum: RankMaximum | None
-    ) -> int:
-        """Return the same of a step with prompt chunks (nothing here)."""
-        return 0
+    def _with_mixed_drafts(
+        self,
+        kernels_ns: Int64,
+        works: Sequence[RankWork],
+        sequences: Int64,
+        contexts: Int64,
+        maximum: RankMaximum | None,
+    ) -> Int64:
+        """Add the same to a step with prompt chunks (nothing here)."""
+        return kernels_ns
 
     def attention_page_ns(self, sequences: int, page: int) -> Int64:
         """Return attention of a rank's decode steps, int64[PAGE]."""

@@ -51,21 +51,28 @@ class SpeculativeLatency(LockstepLatency):
         graphs = graphs_of(overhead, rank.queries)
         super().__init__(rank, graphs, ranks, overlap, estimated=estimated, solve_us=solve_us)
 
-    def _draft_ns(self, sequences: Int64, contexts: Int64, maximum: RankMaximum | None) -> Int64:
+    def _with_drafts(
+        self, kernels_ns: Int64, sequences: Int64, contexts: Int64, maximum: RankMaximum | None
+    ) -> Int64:
         drafts, more = self._drafts, self.queries - 2
         if drafts is None:
-            return np.zeros(contexts.shape[1], np.int64)
+            return kernels_ns
         passes = [drafts.first.decode_run_ns(sequences, contexts, maximum)]
         if more:
             passes.append(drafts.rest.decode_run_ns(sequences, contexts, maximum))
-        return self._noted(passes)
+        return self._noted(kernels_ns, passes)
 
-    def _mixed_draft_ns(
-        self, works: Sequence[RankWork], sequences: Int64, contexts: Int64, maximum: RankMaximum | None
-    ) -> int:
+    def _with_mixed_drafts(
+        self,
+        kernels_ns: Int64,
+        works: Sequence[RankWork],
+        sequences: Int64,
+        contexts: Int64,
+        maximum: RankMaximum | None,
+    ) -> Int64:
         drafts, more = self._drafts, self.queries - 2
         if drafts is None:
-            return 0
+            return kernels_ns
         first_ns, note = drafts.first.mixed_step_ns(works, sequences, contexts, maximum)
         passes = [(np.array([first_ns], np.int64), note)]
         ready = [with_prompts(work.decodes, work.decode_context, work.chunks) for work in works]
@@ -74,15 +81,14 @@ class SpeculativeLatency(LockstepLatency):
         if more and len(counts):
             means = np.array([*[mean for _, mean in ready], *contexts.tolist()], np.int64)
             passes.append(drafts.rest.decode_run_ns(counts, means[:, None], maximum))
-        return int(self._noted(passes)[0])
+        return self._noted(kernels_ns, passes)
 
-    def _noted(self, passes: list[tuple[Int64, StepNote]]) -> Int64:
-        """Keep the passes for the note on the step; return what they take together."""
+    def _noted(self, kernels_ns: Int64, passes: list[tuple[Int64, StepNote]]) -> Int64:
+        """Keep the passes for the note on the step; return `kernels_ns` with what they take."""
         self._passes = tuple(passes)
-        total_ns = np.zeros(1, np.int64)
         for (durations_ns, _), times in zip(passes, self._times, strict=False):
-            total_ns = total_ns + times * durations_ns
-        return total_ns
+            kernels_ns = kernels_ns + times * durations_ns
+        return kernels_ns
 
     @property
     def _times(self) -> tuple[int, int]:
