@@ -101,11 +101,6 @@ class RankMaximum:
         factor = self._spreading.capacity_factor
         return counts if factor is None else capped(counts, factor, self._spreading.reroute)
 
-    def steps_us(self, tokens: int, cost_us: CostUs, samples: int, seed: int = 0) -> Float64:
-        """Return the cost of `samples` steps, float64[samples]: the slowest rank of each layer, summed."""
-        gammas = self.busiest(tokens, samples, seed)
-        return cost_us(np.maximum(gammas * tokens, 1.0).ravel()).reshape(gammas.shape).sum(axis=1)
-
     def mean_us(
         self, tokens: int, cost_us: CostUs, kernels: str = "", counted_us: CountedUs | None = None
     ) -> float:

@@ -29,11 +29,6 @@ class Placement:
     nodes: int = 1
     """More than one: tokens take a copy on their own node where there is one."""
 
-    @property
-    def slots_per_rank(self) -> int:
-        """Experts that each rank holds per layer."""
-        return self.slots.shape[1] // self.ranks
-
     @cached_property
     def copies(self) -> Int64:
         """Copies of each expert, int64[layers, experts]."""

@@ -31,9 +31,6 @@ class Plan(NamedTuple):
     """How many of them to load; 0: computing them again is faster."""
 
 
-NOTHING = Plan((), (), 0)
-
-
 class TierCache:
     """The tiers of one replica, fastest first."""
 
