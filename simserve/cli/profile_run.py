@@ -61,8 +61,8 @@ def run(
     """
     started = time.monotonic()
     from simserve.cli.profile_progress import shown
-    from simserve.profiler.distributed import joined, launch, serve_launched
     from simserve.profiler.job import Job
+    from simserve.profiler.launched_ranks import Meeting, joined, launch
 
     most_s = _seconds(budget)
     kind = device or ("cpu" if gpu_name == "cpu" else "cuda")
@@ -70,7 +70,7 @@ def run(
     if place and place.rank:
         if not dry_run:
             with joined(place, kind):
-                serve_launched(place, kind)
+                Meeting(place, kind).serve()
         return
     job = Job.make(
         gpu=gpu_name,

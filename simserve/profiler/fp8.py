@@ -1,4 +1,7 @@
-"""Quantisation to fp8 (e4m3) for DeepGEMM: a scale per 128 elements of a row, or per 128 x 128 tile."""
+"""Quantisation to fp8 (e4m3): a scale per tensor, per 128 elements of a row, or per 128 x 128 tile.
+
+The last two are what DeepGEMM and DeepEP take.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,12 @@ def powers_of_two(device: Device) -> bool:
     return device.compute_capability >= 100
 
 
+def by_tensor(x: Any, axes: tuple[int, ...] | None = None) -> tuple[Any, Any]:
+    """Return x in fp8, and float32 scales: one, or one for all elements along `axes` (kept as 1)."""
+    scale = (x.abs().amax() if axes is None else x.abs().amax(axes, keepdim=True)).float() / LARGEST
+    return (x / scale).to(need_torch().float8_e4m3fn), scale
+
+
 def _quantised(groups: Any, axes: tuple[int, ...], powers_of_two: bool) -> tuple[Any, Any]:
     torch = need_torch()
     scales = groups.abs().amax(axes, keepdim=True).clamp(min=1e-4) / LARGEST
@@ -27,7 +36,14 @@ def _quantised(groups: Any, axes: tuple[int, ...], powers_of_two: bool) -> tuple
 
 
 def by_row_groups(x: Any, powers_of_two: bool) -> tuple[Any, Any]:
-    """Return x [rows, k] in fp8, and float32 scales [rows, k / 128]."""
+    """Return x [rows, k] in fp8, and float32 scales [rows, k / 128].
+
+    Raises `CannotTime` if there is no whole number of groups.
+    """
+    if x.shape[-1] % GROUP:
+        raise CannotTime(
+            f"fp8 with a scale per {GROUP} elements needs rows divisible by it, got {x.shape[-1]}"
+        )
     values, scales = _quantised(x.float().unflatten(-1, (-1, GROUP)), (-1,), powers_of_two)
     return values.flatten(-2), scales.squeeze(-1)
 

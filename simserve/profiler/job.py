@@ -10,7 +10,7 @@ from simserve.errors import ProfileError, nearest
 from simserve.model.load import load_model
 from simserve.profiler.case import Case
 from simserve.profiler.device import Device, open_device
-from simserve.profiler.distributed import launch
+from simserve.profiler.launched_ranks import launch
 from simserve.profiler.need import LIBRARIES, need_torch, unusable
 from simserve.profiler.ops import OPS, ops_named
 from simserve.profiler.ops.flex import flex_missing

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simserve.profiler.need import need_torch
-from simserve.profiler.timing import TARGET_ERROR, event_us, median_error
+from simserve.profiler.need import CannotTime, need_torch
+from simserve.profiler.timing import TARGET_ERROR, Timing, event_us, median_error, summary
 
+ANSWER_S = 120.0
+"""How long a rank may take for an order beyond the time that it is given."""
 MOST_SAMPLES = 200
 PER_ROUND = 5
 """Samples between two decisions whether to go on."""
@@ -48,8 +50,37 @@ class RankCall(NamedTuple):
     after: Callable[[], Any] = lambda: None
 
 
-Answer = str | tuple[float, list[float]]
-"""Error of one run and microseconds of every sample; or what failed."""
+Answer = str | CannotTime | tuple[float, list[float]]
+"""Error of one run and microseconds of every sample; or what failed, or cannot be done at all."""
+
+
+def take_device(local_rank: int, device: str) -> None:
+    """Make this process compute on its own GPU, or with one thread."""
+    torch = need_torch()
+    if device == "cuda":
+        torch.cuda.set_device(local_rank)
+    else:
+        torch.set_num_threads(1)
+
+
+def group_backend(device: str) -> str:
+    """Return what carries data between the ranks of a group."""
+    return "nccl" if device == "cuda" else "gloo"
+
+
+def slowest(answers: list[Answer]) -> tuple[Timing, float]:
+    """Return the slowest rank's time, sample by sample, and the worst error.
+
+    Raises `RuntimeError` with what a rank says that has failed, `CannotTime` if they all refuse.
+    """
+    failed = [answer for answer in answers if isinstance(answer, str)]
+    if failed:
+        raise RuntimeError(failed[0])
+    refused = [answer for answer in answers if isinstance(answer, CannotTime)]
+    if refused:
+        raise refused[0]
+    errors, samples = zip(*answers, strict=True)
+    return summary(np.max(np.array(samples), axis=0).tolist(), "slowest rank"), max(errors)
 
 
 def carry_out(order: Order, member: Member) -> Answer:
@@ -60,6 +91,8 @@ def carry_out(order: Order, member: Member) -> Answer:
     try:
         make = exchange_call if order.kind == "exchange" else collective_call
         return _measured(make(order, member), member, order.most_s)
+    except CannotTime as error:
+        return error
     except Exception as error:  # any failure of a library is this rank's answer
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
 

@@ -11,10 +11,12 @@ from simserve.profiler.ops.gemm import Gemm
 from simserve.profiler.ops.machine_ops import HostCopy, Launch
 from simserve.profiler.ops.mla import MlaBmm, MlaDecode, MlaPrefill
 from simserve.profiler.ops.moe import Moe, MoeCounts
+from simserve.profiler.ranks import RankPool
 
+_RANKS = RankPool()
 _ALL: tuple[Op | OverRanks, ...] = (
     Gemm(), Decode(), Prefill(), Moe(), MlaDecode(), MlaPrefill(), MlaBmm(), Elementwise(),
-    MoeCounts(), Mixed(), Uneven(), Collective(), ExpertExchange(), Launch(), HostCopy(),
+    MoeCounts(), Mixed(), Uneven(), Collective(_RANKS), ExpertExchange(_RANKS), Launch(), HostCopy(),
 )  # fmt: skip
 OPS: dict[str, Op | OverRanks] = {op.name: op for op in _ALL}
 """In the order of their worth: what dominates a step first."""

@@ -6,17 +6,17 @@ messages; the custom kernels of engines are not measured here.
 
 from __future__ import annotations
 
-import atexit
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from simserve.profiler.case import Case, refinement
 from simserve.profiler.device import Device, NotEnoughMemory
-from simserve.profiler.distributed import Ranks, launch, open_ranks
 from simserve.profiler.exchanges import Exchange
+from simserve.profiler.launched_ranks import launch
 from simserve.profiler.need import library, need_torch, version_of
 from simserve.profiler.rank_work import Order
+from simserve.profiler.ranks import RankPool
 from simserve.profiler.reference import TOLERANCE
 from simserve.profiler.shapes import Shapes
 from simserve.profiler.tensors import width_of
@@ -29,25 +29,6 @@ LOW_LATENCY_TOKENS = 256
 """Most tokens per rank for its low-latency kernels."""
 OWN_RANKS_ON_A_CPU = 8
 
-_running: list[Ranks] = []
-
-
-def ranks_of(count: int, device: Device) -> Ranks:
-    """Return `count` running ranks, those of the last call if they are as many."""
-    if not _running or _running[0].count != count:
-        close_ranks()
-        _running.append(open_ranks(count, device.kind))
-    return _running[0]
-
-
-def close_ranks() -> None:
-    """End the ranks, if any run."""
-    while _running:
-        _running.pop().close()
-
-
-atexit.register(close_ranks)
-
 
 class OverRanks(ABC):
     """A table whose times are taken by several ranks, which build the call themselves."""
@@ -56,19 +37,23 @@ class OverRanks(ABC):
     key_columns: tuple[str, ...] = ()
     tolerance = 0.0
 
+    def __init__(self, ranks: RankPool) -> None:
+        """Take ranks from a pool that others may share."""
+        self.ranks = ranks
+
     @abstractmethod
     def cases(self, shapes: Shapes, device: Device) -> Iterable[Case]:
         """Yield what is to be measured for these shapes, by every backend that is installed."""
 
     def time_on_ranks(self, case: Case, device: Device, most_s: float) -> tuple[Timing, float, str, str]:
-        """Return time, error, kernel and version of a case."""
+        """Return time, error, kernel and version of a case; raises `CannotTime` if its ranks cannot start."""
         needed = self.bytes_per_rank(case)
         if needed > device.free_bytes() // (1 if device.is_cuda else case["ranks"]):
             raise NotEnoughMemory(f"{needed} bytes on each of {case['ranks']} ranks")
         try:
-            timing, error = ranks_of(case["ranks"], device).measure(self.order(case, most_s))
+            timing, error = self.ranks.get(case["ranks"], device.kind).measure(self.order(case, most_s))
         except RuntimeError:
-            close_ranks()
+            self.ranks.close()
             raise
         return timing, error, self.kernel(case), self.version(case, device)
 

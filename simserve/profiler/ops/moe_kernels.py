@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from simserve.profiler import torch_kernels
 from simserve.profiler.device import Device
-from simserve.profiler.fp8 import GROUP, LARGEST, by_row_groups, by_tiles, from_tiles, powers_of_two
+from simserve.profiler.fp8 import GROUP, by_row_groups, by_tensor, by_tiles, from_tiles, powers_of_two
 from simserve.profiler.need import library, need_torch, needed
 from simserve.profiler.tensors import copies, normal
 
@@ -62,8 +62,8 @@ def expert_weights(
     if dtype == "fp8_block":
         values, scales = by_tiles(plain, powers_of_two(device))
     else:
-        scales = plain.abs().amax((1, 2)).float() / LARGEST
-        values = (plain / scales[:, None, None]).to(need_torch().float8_e4m3fn)
+        values, spread = by_tensor(plain, (1, 2))
+        scales = spread.flatten()
     return copies(values, sets), scales
 
 

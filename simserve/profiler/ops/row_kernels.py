@@ -42,7 +42,8 @@ def _vllm() -> Any:
         return out
 
     def add_rmsnorm(x: Any, residual: Any, weight: Any) -> tuple[Any, Any]:
-        # In place; a second call adds again, which takes as long.
+        # In place. Timed again and again the residual grows by about one norm's output per call: no value of
+        # bf16 or fp16 takes longer than another, and some ten thousand of them are far from infinity in bf16.
         ops.fused_add_rms_norm(x, residual, weight, EPSILON)
         return x, residual
 
