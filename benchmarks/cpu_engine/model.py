@@ -121,8 +121,7 @@ class Mla:
         keys = chunk.cached + chunk.stop - chunk.start
         latents = kernels.gathered(self.cache, chunk.table)[0, 0, :keys]
         made = linear(latents[:, : self.lora], self.kv_up).view(keys, self.h, self.nope + self.v)
-        rope = latents[:, None, self.lora :].expand(-1, self.h, -1)
-        k = torch.cat((made[..., : self.nope], rope), -1).transpose(0, 1).unsqueeze(0)
+        k = kernels.expanded_keys(made, latents[:, self.lora :], self.nope).transpose(0, 1).unsqueeze(0)
         v = made[..., self.nope :].transpose(0, 1).unsqueeze(0)
         q = torch.cat((q_nope, q_rope), -1).transpose(0, 1).unsqueeze(0)
         return kernels.expanded_prefill(q, k, v, chunk.cached, scale)[0].transpose(0, 1)

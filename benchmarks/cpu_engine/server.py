@@ -1,14 +1,14 @@
-"""Serve a list of requests in real time, and keep what every step held and took."""
+"""Serve a list of requests as they arrive, and keep what every step held and took."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 
+from benchmarks.cpu_engine.clock import Clock, WallClock
 from benchmarks.cpu_engine.model import Chunk, Inputs, Model
 from benchmarks.cpu_engine.scheduler import Scheduler, Sequence, Work
 
@@ -35,35 +35,36 @@ class Server:
     steps: list[Step] = field(default_factory=list)
     compute: Callable[[Inputs], list[int]] | None = None
     """Replaces the model (to time the loop alone)."""
+    clock: Clock = field(default_factory=WallClock)
 
     @torch.inference_mode()
     def serve(self, requests: list[Sequence]) -> list[Sequence]:
         """Serve requests at their arrival times; return them when all are done."""
         coming = sorted(requests, key=lambda request: request.arrival_s)[::-1]
         finished: list[Sequence] = []
-        begin = time.perf_counter()
+        begin = self.clock.now()
         while len(finished) < len(requests):
-            now = time.perf_counter() - begin
+            now = self.clock.now() - begin
             while coming and coming[-1].arrival_s <= now:
                 self.scheduler.waiting.append(coming.pop())
             if not self.scheduler.waiting and not self.scheduler.running:
-                time.sleep(max(0.0, coming[-1].arrival_s - (time.perf_counter() - begin)))
+                self.clock.wait(coming[-1].arrival_s - (self.clock.now() - begin))
                 continue
             finished += self._step(begin)
         return finished
 
     def _step(self, begin: float) -> list[Sequence]:
-        started = time.perf_counter()
+        started = self.clock.now()
         work = self.scheduler.next_work()
         inputs = self._inputs(work)
         context = sum(sequence.known for sequence in work.decodes)
         chunks = [(n, s.computed, s.computed + n == len(s.prompt)) for s, n in work.chunks]
-        before = time.perf_counter()
+        before = self.clock.now()
         sampled = (self.compute or self.model)(inputs)
-        after = time.perf_counter()
+        after = self.clock.now()
         done = self.scheduler.book(work, sampled, after - begin)
         self.steps.append(
-            Step(len(work.decodes), context, chunks, after - before, time.perf_counter() - started)
+            Step(len(work.decodes), context, chunks, after - before, self.clock.now() - started)
         )
         return done
 

@@ -49,6 +49,8 @@ class Kernel(NamedTuple):
     version: str
     capturable: bool = True
     """False if it must not be replayed from a CUDA graph: its launch is what is measured."""
+    rows: int = 1
+    """Tokens that it works on: in a model, what runs before it works on as many."""
 
 
 class Table(Protocol):

@@ -83,6 +83,9 @@ def run_plan(
         try:
             _measure_all(todo, ops, device, journal, begin + budget_s, outcome, gpu, progress)
         finally:
+            for op in ops.values():
+                if isinstance(op, OverRanks):
+                    op.ranks.close()
             outcome.rows = write_tables(folder, gpu, journal.rows, journal.sessions)
     return outcome
 
@@ -170,7 +173,7 @@ def measure_case(case: Case, op: Op | OverRanks, device: Device, most_s: float) 
         if not error <= kernel.tolerance:
             why = f"error {error:.3g} against float64, allowed is {kernel.tolerance:g}"
             return {**begin, "status": "wrong", "why": why}
-        timing = measure(kernel.call, kernel.sets, device, most_s, kernel.capturable)
+        timing = measure(kernel.call, kernel.sets, device, most_s, kernel.capturable, kernel.rows)
     except (NotEnoughMemory, MemoryError, torch.OutOfMemoryError) as caught:
         return {**begin, "status": "oom", "why": _one_line(caught)}
     except (CannotTime, NotImplementedError) as caught:  # the latter is torch's, of a dtype on a device

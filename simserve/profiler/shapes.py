@@ -213,6 +213,7 @@ def _add_ffn(shapes: Shapes, ffn: Ffn, hidden: int, tp: int, width: int) -> None
         shapes.add("rows", RowShape("topk", slots, 4 * slots + 8 * ffn.num_experts_per_tok))
         if ffn.shared_intermediate_size:
             _add_mlp(shapes, hidden, ffn.shared_intermediate_size, 3, tp, width)
+            shapes.add("rows", RowShape("add", hidden, 3 * hidden * width))
         shapes.add(
             "experts",
             ExpertShape(hidden, ffn.moe_intermediate_size, ffn.n_routed_experts, ffn.num_experts_per_tok, tp),

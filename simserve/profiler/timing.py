@@ -1,8 +1,8 @@
 """How a kernel is timed: warm-up, rotating inputs, repeats until the median is known well enough.
 
 On a GPU by CUDA events around several calls, small kernels inside a replayed CUDA graph, so that the launch
-by Python is not measured; on a CPU by the wall clock, call by call (there is
-no launch to hide), with other work in between.
+by Python is not measured; on a CPU call by call (there is no launch to hide), with other work in between. If
+one thread computes, its CPU time counts, in which other programs do not show; else the wall clock's.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ TARGET_ERROR = 0.02
 MIN_SAMPLES, MAX_SAMPLES = 7, 400
 SAMPLE_US = 200.0
 """A sample of a shorter kernel takes several calls (on a GPU)."""
-OTHER_BYTES = 8 * 2**20
-"""Weights of the product between two timed calls on a CPU: more than a core's own caches hold."""
+OTHER_PRODUCTS, OTHER_BYTES = 8, 2**20
+"""Products between two timed calls on a CPU, and the weights of each: together more than a core's own caches
+hold, and several, as in a layer, so that what all operators share (interpreter, dispatch) stays in them."""
+MOST_OTHER_ROWS = 64
+"""Most tokens of those products: beyond, what they leave in the caches no longer changes."""
 GRAPH_BELOW_US = 200.0
 """Kernels shorter than this are replayed from a CUDA graph."""
 
@@ -39,47 +42,63 @@ class Timing:
     p10_us: float
     p90_us: float
     method: str
-    """wall, events, graph, or slowest rank (see `distributed`)."""
+    """thread (CPU time of one), wall, events, graph, or slowest rank (see `rank_work`)."""
 
 
 def measure(
-    call: Callable[[int], Any], sets: int, device: Device, most_s: float = 2.0, capturable: bool = True
+    call: Callable[[int], Any],
+    sets: int,
+    device: Device,
+    most_s: float = 2.0,
+    capturable: bool = True,
+    rows: int = 1,
 ) -> Timing:
     """Time `call(i)`, which runs the kernel on the i-th of `sets` copies of its inputs, for `most_s` at most.
 
-    Not `capturable`: launches by Python are part of what is timed.
+    Not `capturable`: launches by Python are part of what is timed. `rows` are the tokens that it works on.
     """
     for index in range(min(sets, 3)):
         call(index)
     if device.is_cuda:
         return _on_cuda(call, sets, most_s, capturable)
-    return summary(_wall_samples(call, sets, most_s), "wall")
+    alone = need_torch().get_num_threads() == 1
+    clock_ns = time.thread_time_ns if alone else time.perf_counter_ns
+    return summary(_cpu_samples(call, sets, most_s, rows, clock_ns), "thread" if alone else "wall")
 
 
-def _wall_samples(call: Callable[[int], Any], sets: int, most_s: float) -> list[float]:
-    """Time single calls, each after a product of other data: in a model, too, something else ran before.
+def _cpu_samples(
+    call: Callable[[int], Any], sets: int, most_s: float, rows: int, clock_ns: Callable[[], int]
+) -> list[float]:
+    """Time single calls, each after products of other data: in a model, too, something else ran before.
 
-    Without it a norm of one token finds its code and data in the core's own caches and is timed three times
-    as fast as it runs between two products.
+    Without them a norm of one token finds its code and data in the core's own caches and is timed three times
+    as fast as it runs in a model; after one product of as many bytes it takes twice as long as there.
     """
-    other = _other_work()
+    other = _other_work(min(rows, MOST_OTHER_ROWS))
     deadline = time.perf_counter() + most_s
     samples: list[float] = []
     place = 0
     while _go_on(samples, deadline):
         other()
-        begin = time.perf_counter_ns()
+        begin = clock_ns()
         call(place)
-        samples.append((time.perf_counter_ns() - begin) / 1000)
+        samples.append((clock_ns() - begin) / 1000)
         place = (place + 1) % sets
     return samples
 
 
 @cache
-def _other_work() -> Callable[[], Any]:
+def _other_work(rows: int) -> Callable[[], Any]:
+    """Return products of `rows` tokens: as many as the kernel works on, which decides what they evict."""
     torch = need_torch()
-    weights, x = torch.ones(OTHER_BYTES // 4096, 1024), torch.ones(4, 1024)
-    return lambda: torch.nn.functional.linear(x, weights)
+    weights = [torch.ones(OTHER_BYTES // 4096, 1024) for _ in range(OTHER_PRODUCTS)]
+    x = torch.ones(rows, 1024)
+
+    def products() -> None:
+        for one in weights:
+            torch.nn.functional.linear(x, one)
+
+    return products
 
 
 def _on_cuda(call: Callable[[int], Any], sets: int, most_s: float, capturable: bool) -> Timing:

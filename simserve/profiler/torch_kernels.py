@@ -129,6 +129,16 @@ def absorbed_decode(
     return out
 
 
+def expanded_keys(made: Any, rotary: Any, nope: int) -> Any:
+    """Return keys [tokens, heads, nope + rope] of `made` [tokens, heads, nope + v] and rotary parts.
+
+    `rotary` is [tokens, rope], shared by the heads.
+    """
+    made = made[..., :nope]
+    rope = rotary[:, None, :].expand(-1, made.shape[1], -1)
+    return need_torch().cat((made, rope), -1)
+
+
 def expanded_prefill(q: Any, k: Any, v: Any, cached: int, scale: float) -> Any:
     """Return causal attention of expanded MLA chunks: q [s, h, new, dk], k [s, h, keys, dk], v [.., dv]."""
     torch = need_torch()

@@ -17,13 +17,14 @@ from simserve.latency.blocks.plan import AttentionLayers, GroupLayers, Plan, Set
 from simserve.latency.costs import Cost, LinearOp
 from simserve.latency.host_link import measured_host_link
 from simserve.latency.kernels.attention import DecodeAttention
-from simserve.latency.kernels.elementwise import elementwise
+from simserve.latency.kernels.elementwise import elementwise, elementwise_if_measured
 from simserve.latency.kernels.expert_counts import expert_counts
 from simserve.latency.kernels.experts import Experts, RoutedExperts
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mixed import measured_mixes
-from simserve.latency.kernels.mla import Latent, latent_rows
+from simserve.latency.kernels.mla import Latent, MlaDecode, latent_rows
+from simserve.latency.kernels.mla_prefill import MlaPrefill
 from simserve.latency.kernels.prefill import PrefillAttention
 from simserve.latency.launches import with_measured_launches
 from simserve.latency.moe_layers import MoeLayers
@@ -91,6 +92,36 @@ def test_elementwise_rows_replace_the_estimate(tmp_path: Path) -> None:
     assert cost.us == pytest.approx([7.0, 9.0])
     assert cost.tags.tolist() == [0, 0]
     assert elementwise(here, "MLP activation", 32768).cost(np.array([1.0])).tags.tolist() == [3]
+
+
+def test_a_sum_that_engines_may_fuse_counts_where_it_was_measured(tmp_path: Path) -> None:
+    keys = {"kind": "silu_mul", "dtype": "bf16", "width": 4096, "written": 0}
+    write(tmp_path / "without", "elementwise", {**keys, "tokens": [1], "row_bytes": 1, "latency_us": [1.0]})
+    assert elementwise_if_measured(machine(tmp_path / "without"), "shared expert sum", 24576) == []
+    keys = {"kind": "add", "dtype": "bf16", "width": 4096, "written": 0}
+    write(tmp_path, "elementwise", {**keys, "tokens": [1, 64], "row_bytes": 24576, "latency_us": [3.0, 5.0]})
+    (op,) = elementwise_if_measured(machine(tmp_path), "shared expert sum", 24576)
+    assert op.cost(np.array([1.0, 64.0])).us == pytest.approx([3.0, 5.0])
+
+
+def expanded(folder: Path, **stages: float) -> MlaPrefill:
+    sizes = {"kv_lora": 512, "rope": 64, "nope": 128, "v_dim": 128, "q_heads": 16}
+    rows = [(stage, tokens, us) for stage, us in stages.items() for tokens in (1, 4096)]
+    write(folder, "mla_bmm", {**sizes, "dtype": "bf16", "stage": [row[0] for row in rows],
+          "tokens": [row[1] for row in rows], "latency_us": [row[2] for row in rows]})  # fmt: skip
+    write(folder, "mla_prefill", {**sizes, "dtype": "bf16", "kv_dtype": "bf16", "batch": [1, 1],
+          "prefix_len": [0, 0], "q_len": [1, 4096], "latency_us": [100.0, 100.0]})  # fmt: skip
+    here = machine(folder)
+    latent = Latent(16, MlaAttention(16, 0, 512, 128, 64, 128), "bf16")
+    return MlaPrefill(here, latent, "bf16", MlaDecode(here, latent, "bf16"))
+
+
+def test_keys_of_expanded_prompts_are_put_together_where_that_was_measured(tmp_path: Path) -> None:
+    without = expanded(tmp_path / "a", pre=7.0, post=8.0)
+    measured = expanded(tmp_path / "b", pre=7.0, post=8.0, keys=40.0)
+    assert measured.chunk_us(1, 4096, 0)[0] - without.chunk_us(1, 4096, 0)[0] == pytest.approx(40.0)
+    more = measured.fresh(1, np.array([4096.0])).us - without.fresh(1, np.array([4096.0])).us
+    assert more == pytest.approx([40.0])
 
 
 def test_uniform_routing_is_taken_as_measured(tmp_path: Path) -> None:

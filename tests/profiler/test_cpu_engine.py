@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.closed_loop_cpu import BLOCK_SIZE, draw_requests
+from benchmarks.cpu_engine.engines import BLOCK_SIZE, draw_requests
 from benchmarks.cpu_engine.model import Model
 from benchmarks.cpu_engine.scheduler import Scheduler, Sequence
 from benchmarks.cpu_engine.server import Server

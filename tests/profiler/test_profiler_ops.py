@@ -96,6 +96,21 @@ def test_a_wrong_attention_is_not_timed(monkeypatch: pytest.MonkeyPatch, fault: 
     assert measure_case(case, OPS["attn_decode"], made.device, 0.05)["status"] == "wrong"
 
 
+@pytest.mark.parametrize("right", [True, False])
+def test_keys_of_prompts_are_checked(monkeypatch: pytest.MonkeyPatch, right: bool) -> None:
+    """The rotary part must come from each token's own row of the cache."""
+    from simserve.profiler import torch_kernels
+
+    made = job("mla_bmm")
+    case = next(case for case in made.cases if case["stage"] == "keys" and case["tokens"] == 128)
+    if not right:
+        together = torch_kernels.expanded_keys
+        monkeypatch.setattr(torch_kernels, "expanded_keys", lambda a, b, n: together(a, b.roll(1, 0), n))
+    row = measure_case(case, OPS["mla_bmm"], made.device, 0.05)
+    assert row["status"] == ("ok" if right else "wrong"), row
+    assert not right or row["error"] == 0
+
+
 def test_too_large_a_shape_is_recorded_as_out_of_memory() -> None:
     made = job("gemm")
     key = tuple({**dict(first(made).key), "n": 2**22, "k": 2**22}.items())

@@ -15,7 +15,7 @@ from simserve.latency.blocks.plan import GroupLayers, Plan, Setting
 from simserve.latency.costs import Cost, LinearOp
 from simserve.latency.grid import Float64
 from simserve.latency.kernels.collective import all_reduce, collective
-from simserve.latency.kernels.elementwise import elementwise
+from simserve.latency.kernels.elementwise import elementwise, elementwise_if_measured
 from simserve.latency.kernels.exchange import LOW_LATENCY_MAX_TOKENS, ExpertExchange
 from simserve.latency.kernels.experts import Experts, RoutedExperts
 from simserve.latency.kernels.gemm import gemm
@@ -38,6 +38,7 @@ def add_moe(plan: Plan, ffn: MoeFfn, setting: Setting, times: int) -> None:
     shared: list[LinearOp] = []
     if ffn.shared_intermediate_size:
         shared = mlp_ops(setting, "shared expert", ffn.shared_intermediate_size, setting.parallel.tp)
+        shared += elementwise_if_measured(machine, "shared expert sum", 3 * hidden * width)
     if not setting.lockstep or setting.parallel.dp * setting.parallel.ep == 1:
         plan.add(ops + shared + _routed(ffn, setting), times)
         return

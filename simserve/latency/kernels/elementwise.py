@@ -30,6 +30,7 @@ KINDS = {
     "embedding": "embedding",
     "sampling": "argmax",
     "router top-k": "topk",
+    "shared expert sum": "add",
 }
 """What the table calls the kernels of the blocks (of "MLP activation" the last word counts)."""
 
@@ -51,6 +52,16 @@ def elementwise(
         return analytic(np.maximum(ELEMENTWISE_LAUNCH_US, start_us + rows * us_per_row))
 
     return LinearOp(name, cost, times)
+
+
+def elementwise_if_measured(machine: Machine, name: str, bytes_per_row: float) -> list[LinearOp]:
+    """Return `elementwise` in a list, which is empty where this kind was not measured.
+
+    For what engines fuse into a neighbour on some hardware, and a profile of the user's own machine holds.
+    """
+    kind = KINDS[name]
+    rows = machine.rows("elementwise", kind=kind)
+    return [] if rows is None else [elementwise(machine, name, bytes_per_row)]
 
 
 def _grid(machine: Machine, kind: str) -> Grid | None:

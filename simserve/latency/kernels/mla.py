@@ -177,16 +177,48 @@ def _work(latent: Latent, heads, batch, context):
     return 2.0 * heads * (latent.width + latent.attention.kv_lora_rank) * pairs, moved
 
 
-def _product(machine: Machine, stage: str, latent: Latent, dtype: str) -> LinearOp:
-    """Return the batched product into ("pre") or out of ("post") the latent space, by tokens."""
-    wanted = "fp8" if dtype.startswith("fp8") else ("fp32" if dtype == "fp32" else "bf16")
+def measured_keys(machine: Machine, latent: Latent, dtype: str) -> LinearOp | None:
+    """Return what puts the keys of expanded prompts together, by their tokens and those cached.
+
+    Only `simserve profile run` measures it (`mla_bmm`, stage "keys"); None where nothing was measured.
+    """
+    rows = _stage_rows(machine, "keys", latent, _product_dtype(dtype))
+    if rows is None:
+        return None
     attention = latent.attention
-    inner = attention.qk_nope_head_dim if stage == "pre" else attention.v_head_dim
+    width = attention.qk_nope_head_dim + attention.qk_rope_head_dim
+
+    def work_us(heads, tokens):
+        return machine.peaks.us(
+            0.0, tokens * (latent.width + 2 * heads * width) * BYTES[latent.kv_dtype], "bf16"
+        )
+
+    columns = [rows.numbers("q_heads"), rows.numbers("tokens")]
+    grid = machine.cached(
+        ("mla keys", dtype, latent), lambda: Grid(columns, rows.numbers("latency_us"), work_us)
+    )
+    return LinearOp("latent keys", lambda tokens: Cost(*grid.tagged(float(latent.heads), tokens)))
+
+
+def _product_dtype(dtype: str) -> str:
+    return "fp8" if dtype.startswith("fp8") else ("fp32" if dtype == "fp32" else "bf16")
+
+
+def _stage_rows(machine: Machine, stage: str, latent: Latent, wanted: str) -> ProfileTable | None:
     rows = machine.rows("mla_bmm", stage=stage, dtype=wanted) or machine.rows(
         "mla_bmm", stage=stage, dtype="bf16"
     )
     if rows is not None and LATENT_COLUMNS[0] in rows.names:
         rows = of_latent(rows, latent)
+    return rows
+
+
+def _product(machine: Machine, stage: str, latent: Latent, dtype: str) -> LinearOp:
+    """Return the batched product into ("pre") or out of ("post") the latent space, by tokens."""
+    wanted = _product_dtype(dtype)
+    attention = latent.attention
+    inner = attention.qk_nope_head_dim if stage == "pre" else attention.v_head_dim
+    rows = _stage_rows(machine, stage, latent, wanted)
 
     def work_us(heads, tokens):
         flops = 2.0 * heads * inner * attention.kv_lora_rank * tokens

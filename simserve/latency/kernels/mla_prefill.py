@@ -16,7 +16,7 @@ from simserve.latency.kernels.beside import NO_CHUNK, ChunkBeside
 from simserve.latency.kernels.cached import CachedPrompts, on_a_prefix, without_prefix
 from simserve.latency.kernels.gemm import gemm
 from simserve.latency.kernels.machine import Machine
-from simserve.latency.kernels.mla import Latent, MlaDecode, latent_rows
+from simserve.latency.kernels.mla import Latent, MlaDecode, latent_rows, measured_keys
 from simserve.latency.kernels.prefill import provenance
 from simserve.latency.kernels.walk import TileWalk
 
@@ -30,7 +30,8 @@ class MlaPrefill:
         self.latent = latent
         self.decode = decode
         columns = latent.heads * latent.expanded
-        self._expand = gemm(machine, "kv up", dtype, columns, latent.attention.kv_lora_rank)
+        self._make = gemm(machine, "kv up", dtype, columns, latent.attention.kv_lora_rank)
+        self._put_together = measured_keys(machine, latent, dtype)
         grid = machine.cached(("mla_prefill", latent), lambda: _prefill_grid(machine, latent))
         self._walk = None if grid is None else TileWalk(grid, machine.traits, latent.heads)
         if grid is None:
@@ -57,7 +58,7 @@ class MlaPrefill:
     def fresh(self, batch: int, lengths: Float64) -> Cost:
         """Return what `chunk_us` says of prompts of these lengths (float64[n]) without cached tokens."""
         tokens = batch * lengths
-        expand = self._expand.cost(tokens)
+        expand = self._expand(tokens)
         if self._walk is None:
             core = analytic(self._estimate_us(tokens * (lengths + 1) / 2, tokens))
         else:
@@ -82,7 +83,7 @@ class MlaPrefill:
 
     def _expanded_us(self, batch: int, new: int, cached: int) -> tuple[float, int]:
         tokens = np.array([float(batch * (new + cached))])
-        expand = self._expand.cost(tokens)
+        expand = self._expand(tokens)
         if self._walk is None:
             pairs = batch * (new * cached + new * (new + 1) / 2)
             return float(expand.us[0]) + self._estimate_us(pairs, float(tokens[0])), ANALYTIC
@@ -90,6 +91,14 @@ class MlaPrefill:
         if cached and self._cached:
             us, tag = self._cached.correct(us, batch, new, cached)
         return float(expand.us[0]) + us, max(tag, int(expand.tags[0]))
+
+    def _expand(self, tokens: Float64) -> Cost:
+        """Return the cost of making keys and values of so many latents."""
+        made = self._make.cost(tokens)
+        if self._put_together is None:
+            return made
+        keys = self._put_together.cost(tokens)
+        return Cost(made.us + keys.us, np.maximum(made.tags, keys.tags).astype(np.uint8))
 
     def _core_us(self, batch: int, new: int, cached: int) -> float:
         """Return attention alone by the tile rule."""

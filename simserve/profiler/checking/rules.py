@@ -71,11 +71,10 @@ def _summary(rule: str, ratios: list[float]) -> RuleError:
 def _mixes_left_out(machine: Machine) -> Iterator[float]:
     """Yield predicted over measured of each mix, as the simulator reads the others."""
     table = machine.profiles.table(machine.gpu, "attn_mixed")
-    by_heads: dict[Heads, PrefillAttention] = {}
-    if table is not None and {"batch", *HEADS} <= set(table.names):
-        by_heads = {prefill.heads: prefill for prefill, _ in _rows(machine, table)}
+    if table is None or not {"batch", *HEADS} <= set(table.names):
+        return
+    by_heads = {prefill.heads: prefill for prefill, _ in _rows(machine, table)}
     for heads, prefill in by_heads.items():
-        assert table is not None
         rows = table.select(**{name: getattr(heads, name) for name in HEADS})
         places = np.arange(len(rows))
         for place in places if len(rows) > 2 else ():

@@ -54,7 +54,7 @@ class Elementwise:
             return relative_error(output[0] if isinstance(output, tuple) else output, made.expected())
 
         name, version = f"{case.backend} {case['kind']}", version_of(case.backend)
-        return Kernel(made.call, 1, error, TOLERANCE[dtype], name, version)
+        return Kernel(made.call, 1, error, TOLERANCE[dtype], name, version, rows=tokens)
 
 
 class Made(NamedTuple):
@@ -125,6 +125,11 @@ def _silu_mul(device: Device, dtype: str, width: int, _: int, tokens: int, kerne
     return Made(lambda _: kernels.silu_mul(x), expected)
 
 
+def _add(device: Device, dtype: str, width: int, _: int, tokens: int, kernels: Any) -> Made:
+    x, y = (normal(device, tokens, width, dtype=dtype) for _ in range(2))
+    return Made(lambda _: x + y, lambda: x.double() + y.double())
+
+
 def _embedding(device: Device, dtype: str, width: int, _: int, tokens: int, kernels: Any) -> Made:
     torch = need_torch()
     rows = 4096
@@ -170,6 +175,7 @@ _KINDS: dict[str, Callable[..., Made]] = {
     "rmsnorm": _rmsnorm,
     "rope_write": _rope_write,
     "silu_mul": _silu_mul,
+    "add": _add,
     "embedding": _embedding,
     "argmax": _argmax,
     "topk": _topk,

@@ -11,7 +11,7 @@ from typing import Any
 
 from simserve.profiler.case import Case, Kernel, refinement
 from simserve.profiler.device import Device
-from simserve.profiler.fp8 import LARGEST, by_row_groups, by_tiles, from_tiles, powers_of_two
+from simserve.profiler.fp8 import by_row_groups, by_tensor, by_tiles, from_tiles, powers_of_two
 from simserve.profiler.need import need_torch, needed, version_of
 from simserve.profiler.reference import TOLERANCE, finite, relative_error, sampled
 from simserve.profiler.shapes import Shapes
@@ -56,7 +56,7 @@ class Gemm:
         name = {"fp8": "quantise + torch._scaled_mm", "fp8_block": "quantise + deep_gemm"}.get(
             dtype, "torch.mm"
         )
-        return Kernel(call, sets, error, TOLERANCE[dtype], name, version_of(case.backend))
+        return Kernel(call, sets, error, TOLERANCE[dtype], name, version_of(case.backend), rows=m)
 
 
 def _backend(dtype: str) -> str:
@@ -85,13 +85,11 @@ def _fp8(device: Device, n: int, k: int, m: int) -> Parts:
     torch = need_torch()
     sets = device.rotation(n * k + m * (3 * k + 2 * n))
     x = copies(normal(device, m, k, dtype="bf16"), sets)
-    plain = normal(device, n, k, dtype="bf16", scale=k**-0.5)
-    scale = plain.abs().amax().float() / LARGEST
-    weights = copies((plain / scale).to(torch.float8_e4m3fn), sets)
+    packed, scale = by_tensor(normal(device, n, k, dtype="bf16", scale=k**-0.5))
+    weights = copies(packed, sets)
 
     def call(i: int) -> Any:
-        x_scale = x[i].abs().amax().float() / LARGEST
-        quantised = (x[i] / x_scale).to(torch.float8_e4m3fn)
+        quantised, x_scale = by_tensor(x[i])
         return torch._scaled_mm(quantised, weights[i].T, x_scale, scale, out_dtype=torch.bfloat16)
 
     return call, sets, lambda: (x[0], (weights[0].float() * scale).T)

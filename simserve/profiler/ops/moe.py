@@ -106,7 +106,7 @@ class _Experts:
 
         # Two products, each of which rounds its input, with an activation between.
         tolerance = 2 * TOLERANCE[dtype]
-        return Kernel(made.call, sets, error, tolerance, made.name, version_of(case.backend))
+        return Kernel(made.call, sets, error, tolerance, made.name, version_of(case.backend), rows=tokens)
 
 
 def _reference(x: Any, ids: Any, weights: Any, up: Any, down: Any) -> Any:

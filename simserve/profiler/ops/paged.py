@@ -146,4 +146,12 @@ def paged_attention(
     call, name = make(batch)
     # vLLM's kernels turn queries and probabilities into fp8, too, where the cache is.
     rounding = TOLERANCE["fp8"] if backend == "vllm" and dtypes[1] == "fp8" else TOLERANCE[dtypes[0]]
-    return Kernel(call, batch.sets, lambda: batch.error(call(0)), rounding, name, version_of(backend))
+    return Kernel(
+        call,
+        batch.sets,
+        lambda: batch.error(call(0)),
+        rounding,
+        name,
+        version_of(backend),
+        rows=batch.starts[-1],
+    )
