@@ -16,18 +16,17 @@ _LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
 
 def print_comparison(found: StoredComparison) -> None:
     """Print the comparison."""
-    from simserve.report.difference_words import change_words
+    from simserve.report.difference_words import changes_words
 
     console = Console(highlight=False)
     console.print(_measures(found.table))
     for name, run in found.runs.items():
         if run.measured:
             console.print(_source(name, run.measured), markup=False, soft_wrap=True)
+    changes = changes_words(found.table["changes"])
     for name in found.table["variants"]:
-        changes = found.table["changes"][name]
-        if changes:
-            words = "; ".join(map(change_words, changes))
-            console.print(f"{name}: {words}", markup=False, soft_wrap=True)
+        if changes[name]:
+            console.print(f"{name}: {'; '.join(changes[name])}", markup=False, soft_wrap=True)
     for name in found.table["variants"]:
         pairs = found.table["paired"][name]
         if pairs:

@@ -46,7 +46,10 @@ def changes(base: dict[str, Any], variant: dict[str, Any]) -> list[Change]:
         old["pools", ""], new["pools", ""] = (" + ".join(map(_words, some)) for some in (pools, others))
     old |= _other_facts(base)
     new |= _other_facts(variant)
-    keys = [key for key in dict.fromkeys([*old, *new]) if not _of_one_split(key[0], old, new)]
+    both = [key for key in dict.fromkeys([*old, *new]) if not _of_one_split(key[0], old, new)]
+    old, new = ({key: facts[key] for key in both if key in facts} for facts in (old, new))
+    old, new = _whole_where_other_has_none(old, new), _whole_where_other_has_none(new, old)
+    keys = dict.fromkeys([*old, *new])
     return [Change(*key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
 
 
@@ -55,6 +58,27 @@ def _of_one_split(name: str, old: Facts, new: Facts) -> bool:
     if not name.startswith(_OF_A_SPLIT) or ("pools", "") not in old:
         return False
     return not all(any(key[0].startswith(_OF_A_SPLIT) for key in facts) for facts in (old, new))
+
+
+def _whole_where_other_has_none(facts: Facts, other: Facts) -> Facts:
+    """Return facts in which a mapping that the other run does not have, or has as one word, is one setting.
+
+    `placement.kind`, `placement.move_gb_s` and a dozen more against nothing are one change: `placement`.
+    A single key says more by its own name: `closed_loop.concurrency`.
+    """
+    found: Facts = {}
+    for (name, pool), value in facts.items():
+        top, _, rest = name.partition(".")
+        many = sum(_is_below(key, top, pool) for key in facts) > 1
+        if rest and many and not any(_is_below(key, top, pool) for key in other):
+            found.setdefault((top, pool), {})[rest] = value
+        else:
+            found[name, pool] = value
+    return found
+
+
+def _is_below(key: tuple[str, str], top: str, pool: str) -> bool:
+    return key[1] == pool and key[0].startswith(f"{top}.")
 
 
 def _model(manifest: dict[str, Any]) -> str | None:

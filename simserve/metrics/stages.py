@@ -23,16 +23,16 @@ BUSY = 0.9
 STAGES = ("prefill_queue", "prefill", "transfer", "decode_queue", "first_step")
 
 STAGE_DEFINITIONS = {
-    "queue P": (
+    "prefill queue": (
         "Waiting for prefill: from the arrival (or from when the decode side had room, where an engine wants "
         "that first) until the prompt is first scheduled on its prefill replica."
     ),
-    "prefill": "From there to the end of the prompt.",
+    "prefill": "From being first scheduled on the prefill replica to the end of the prompt.",
     "transfer": (
         "From the end of the prompt, or from room on the decode side if that came later, until the last KV "
         "has arrived: hand-shake included, what moved during prefill not."
     ),
-    "queue D": (
+    "decode queue": (
         "Waiting at the decode replica: for room before the transfer, for a place in a step after it."
     ),
     "first decode step": (

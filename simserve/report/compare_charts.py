@@ -90,8 +90,7 @@ def frontier(table: dict[str, Any], x_key: str, y_key: str) -> Figure:
         "x": short(np.array([xs[p.name] for p in points])),
         "y": short(np.array([ys[p.name] for p in points])),
         "text": [p.name for p in points],
-        "textposition": _label_places([(xs[p.name], ys[p.name]) for p in points]),
-        "marker": {"color": [f"${p.colour}" for p in points], "size": 10},
+        "marker": _markers(points),
         "hovertemplate": "%{text}: %{x:,.4~r} ms, %{y:,.4~r} ms<extra></extra>",
         "cliponaxis": False,
     }
@@ -103,6 +102,7 @@ def frontier(table: dict[str, Any], x_key: str, y_key: str) -> Figure:
             dots[f"error_{axis}"] = _whiskers(row, names)
             ends += [end for name in names for end in row["intervals"][name] or () if end > 0]
         axes[f"{axis}axis"] = _axis(f"{row['label']}, ms", ends)
+    dots["textposition"] = _label_places(points, xs, ys, axes)
     return {
         "data": [line, dots] if points else [],
         "layout": {
@@ -130,23 +130,69 @@ def _whiskers(row: dict[str, Any], names: list[str]) -> dict[str, Any]:
     }
 
 
-_NEAR = 0.08
-"""Points nearer than this share of the picture in both directions would print labels over each other."""
-_PLACES = ("top center", "bottom center", "middle right", "middle left")
+def _markers(points: list[Look]) -> dict[str, Any]:
+    return {"color": [f"${p.colour}" for p in points], "symbol": [p.marker for p in points], "size": 10}
 
 
-def _label_places(points: list[tuple[float, float]]) -> list[str]:
-    """Return where each point's label goes: above it, or elsewhere where a neighbour's is already."""
-    if not points:
-        return []
-    spots = np.log(np.array(points, dtype=np.float64))
-    span = np.maximum(np.ptp(spots, axis=0), 1e-9)
-    places: list[str] = []
-    for i, spot in enumerate(spots):
-        near = [j for j in range(i) if (np.abs(spots[j] - spot) < _NEAR * span).all()]
-        taken = {places[j] for j in near}
-        places.append(next((place for place in _PLACES if place not in taken), _PLACES[0]))
+_WIDE, _HIGH = 430.0, 210.0
+"""Pixels of the picture inside its axes on a usual screen: labels that are clear of each other here are so on
+wider ones."""
+_LETTER, _LINE, _DOT = 6.2, 14.0, 6.0
+"""Pixels of a letter, a line of text, and half a point."""
+_PLACES = {
+    "top center": (-0.5, -1.0),
+    "bottom center": (-0.5, 1.0),
+    "middle right": (0.0, 0.0),
+    "middle left": (-1.0, 0.0),
+    "top right": (0.0, -1.0),
+    "top left": (-1.0, -1.0),
+    "bottom right": (0.0, 1.0),
+    "bottom left": (-1.0, 1.0),
+}
+"""Where a label may stand, best first: by how many of its widths it begins right of the point, and on which
+side of the line through the point."""
+
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom in pixels."""
+
+
+def _label_places(
+    points: list[Look], xs: dict[str, float], ys: dict[str, float], axes: dict[str, dict[str, Any]]
+) -> list[str]:
+    """Return where each point's label goes so that it covers no other label and no point, if it can."""
+    spots = [
+        (_along(axes["xaxis"], xs[p.name]) * _WIDE, (1 - _along(axes["yaxis"], ys[p.name])) * _HIGH)
+        for p in points
+    ]
+    taken: list[Box] = [(x - _DOT, y - _DOT, x + _DOT, y + _DOT) for x, y in spots]
+    places = []
+    for point, spot in zip(points, spots, strict=True):
+        boxes = {place: _label_box(point.name, spot, place) for place in _PLACES}
+        best = min(_PLACES, key=lambda place: sum(_shared_area(boxes[place], box) for box in taken))
+        taken.append(boxes[best])
+        places.append(best)
     return places
+
+
+def _along(axis: dict[str, Any], value: float) -> float:
+    """Return where a value lies on an axis, from 0 to 1."""
+    low, high = axis["range"]
+    return ((float(np.log10(value)) if axis.get("type") == "log" else value) - low) / (high - low)
+
+
+def _label_box(text: str, spot: tuple[float, float], place: str) -> Box:
+    right, below = _PLACES[place]
+    width = len(text) * _LETTER
+    beside = 0.0 if "center" in place else _DOT * (1 if right == 0 else -1)
+    left = spot[0] + right * width + beside
+    middle = spot[1] + below * (_DOT + _LINE / 2)
+    return left, middle - _LINE / 2, left + width, middle + _LINE / 2
+
+
+def _shared_area(one: Box, other: Box) -> float:
+    wide = min(one[2], other[2]) - max(one[0], other[0])
+    high = min(one[3], other[3]) - max(one[1], other[1])
+    return wide * high if wide > 0 and high > 0 else 0.0
 
 
 def _both(xs: dict[str, Any], ys: dict[str, Any], name: str) -> bool:
@@ -171,61 +217,6 @@ def _axis(title: str, values: list[float]) -> dict[str, Any]:
     return {**axis, "type": "log", "dtick": "D2" if span < 2 else 1, "range": bounds}
 
 
-_SOURCES = {"hbm": "$decode", "cpu": "$queue", "ssd": "$requeue", "remote": "$other", "computed": "$prefill"}
-"""Where prompt tokens come from, fastest first, and how each is drawn."""
-
-
-def prompt_sources(runs: dict[str, StoredRun]) -> Figure:
-    """Return one bar per run: prompt tokens of completed requests found in HBM or a tier, and computed."""
-    names = list(runs)[::-1]
-    found = [_tokens_by_source(runs[name].summary) for name in names]
-    whole = np.array([max(sum(tokens.values()), 1) for tokens in found], dtype=np.float64)
-    if not any(tokens[source] for tokens in found for source in tokens if source != "computed"):
-        return {"data": [], "layout": {}}
-    labels = {"hbm": "found in the prefix cache", "computed": "computed"}
-    shares = {
-        source: np.array([tokens.get(source, 0) for tokens in found], np.float64) for source in _SOURCES
-    }
-    traces = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": labels.get(source, f"loaded from {source}"),
-            "y": names,
-            "x": short(100 * tokens / whole),
-            "customdata": [f"{int(n):,}" for n in tokens],
-            "hovertemplate": "%{customdata} tokens, %{x:.3~g} %<extra>%{fullData.name}</extra>",
-            "marker": {"color": _SOURCES[source]},
-        }
-        for source, tokens in shares.items()
-        if tokens.any() or source in labels
-    ]
-    return {
-        "data": traces,
-        "layout": {
-            "height": 6 + 2.2 * len(names),
-            "barmode": "stack",
-            "bargap": 0.35,
-            "xaxis": {"range": [0, 100], "ticksuffix": " %", "dtick": 25},
-            "yaxis": {"automargin": True, "showgrid": False},
-            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-            "margin": {"t": 30, "l": 10, "r": 34, "b": 30},
-        },
-    }
-
-
-def _tokens_by_source(summary: dict[str, Any]) -> dict[str, int]:
-    """Return prompt tokens by source; a tier has no more than was found (preempted requests load again)."""
-    counts = summary["counts"]
-    cached = left = counts.get("cached_tokens", 0)
-    tokens: dict[str, int] = {}
-    for tier in summary.get("kv_tiers") or []:
-        share = min(left, tier["hit_tokens"])
-        tokens[tier["kind"]] = tokens.get(tier["kind"], 0) + share
-        left -= share
-    return tokens | {"hbm": left, "computed": counts["prompt_tokens"] - cached}
-
-
 def hits_by_capacity(table: dict[str, Any]) -> Figure:
     """Return the prefix hit rate of each run that has one, against the KV memory of its replicas.
 
@@ -247,7 +238,7 @@ def hits_by_capacity(table: dict[str, Any]) -> Figure:
         "text": [p.name for p in points],
         "textposition": "top center",
         "line": {"color": "$muted", "width": 1.5, "dash": "dot"},
-        "marker": {"color": [f"${p.colour}" for p in points], "size": 10},
+        "marker": _markers(points),
         "hovertemplate": "%{text}: %{x:,.4~r} tokens, %{y:.3~g} %<extra></extra>",
         "cliponaxis": False,
     }

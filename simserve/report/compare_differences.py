@@ -34,7 +34,7 @@ LEAST, MOST = 1 / 20, 20.0
 
 PAIRED = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
 
-_TICKS = (1, 2, 0.5, 5, 0.2, 10, 0.1, 20, 0.05, 1.5, 0.8, 3, 1.25, 1.1, 0.9, 1.05, 0.95)
+_TICKS = (1, 2, 0.5, 5, 0.2, 10, 0.1, 20, 0.05, 1.5, 0.8, 3, 0.6, 1.25, 1.1, 0.9, 1.05, 0.95)
 """The roundest first."""
 _MOST_TICKS = 6
 """As many labels have room beside each other on a phone."""
@@ -97,7 +97,7 @@ def _points(rows: list[Row], look: Look, place: int, variants: int) -> dict[str,
         "marker": {
             "color": f"${look.colour}",
             "size": 9,
-            "symbol": ["circle" if one else "circle-open" for one in shown],
+            "symbol": [look.marker if one else f"{look.marker}-open" for one in shown],
         },
         "cliponaxis": False,
         "ends": [*low.tolist(), *high.tolist()],

@@ -6,22 +6,24 @@ from typing import Any
 
 from simserve.metrics.comparison import StoredComparison
 from simserve.metrics.store import StoredRun
-from simserve.report.compare_charts import frontier, hits_by_capacity, overlays, prompt_sources
+from simserve.report.compare_charts import frontier, hits_by_capacity, overlays
 from simserve.report.compare_differences import paired_charts, relative_differences
 from simserve.report.compare_time import runs_over_time
 from simserve.report.compare_words import comparison_headline
-from simserve.report.difference_words import change_words, difference_words, in_unit_words, is_shown, signed
+from simserve.report.difference_words import changes_words, difference_words, in_unit_words, is_shown, signed
 from simserve.report.facts import complete
 from simserve.report.format import NBSP, percent
 from simserve.report.kv_words import kv_sentences
 from simserve.report.looks import looks
 from simserve.report.measured_words import measured_headline
 from simserve.report.page import Figure, render
+from simserve.report.prompt_sources import prompt_sources
 from simserve.report.published_words import published_words
 from simserve.report.ratio import ratio_charts, ratio_points, ratio_sentences
 from simserve.report.run_page import run_charts, run_context
 from simserve.report.split_words import split_headline
 from simserve.report.terms import anchor, term_filter
+from simserve.report.verdict import asked_words
 from simserve.report.warnings import warnings
 
 FRONTIER_FROM = 3
@@ -66,7 +68,8 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         without_requests={n for n, run in found.runs.items() if run.measured and not run.requests.num_rows},
         rows=[comparison_cells(table, row) for row in differing],
         equal=[_equal(table, row) for row in table["measures"] if row not in differing],
-        changes={name: [change_words(c) for c in changes] for name, changes in table["changes"].items()},
+        changes=changes_words(table["changes"]),
+        asked=asked_words(base.summary, base.manifest),
         warnings=_warnings(found),
         kv=kv_sentences(table),
         published=published_words(table.get("published", [])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simserve.report.format import NBSP, latency, number, percent
@@ -12,6 +13,51 @@ Row = dict[str, Any]
 def change_words(change: dict[str, Any]) -> str:
     """Return `max_num_batched_tokens 512 → 8,192`."""
     return f"{setting_name(change)} {value_words(change['base'])} → {value_words(change['variant'])}"
+
+
+def changes_words(changes: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, list[str]]:
+    """Return each variant's changes in words.
+
+    Of a mapping that the base does not have, what sets it apart from those of other variants is told: beside
+    its kind, values that most of them do not share. Without a kind, all that differs and what is switched on
+    say what it is. A mapping that one variant alone has is told whole.
+    """
+    peers: dict[str, list[dict[str, Any]]] = {}
+    for found in changes.values():
+        for change in found:
+            if isinstance(change["variant"], dict):
+                peers.setdefault(setting_name(change), []).append(change["variant"])
+    return {name: [_with_details(change, peers) for change in found] for name, found in changes.items()}
+
+
+def _with_details(change: dict[str, Any], peers: dict[str, list[dict[str, Any]]]) -> str:
+    mapping = change["variant"]
+    if not isinstance(mapping, dict):
+        return change_words(change)
+    others, kind = peers[setting_name(change)], _kind(mapping)
+    least = len(others) / 2 if kind else len(others) - 1
+    apart = [
+        name
+        for name, value in mapping.items()
+        if name not in _KINDS and (_as_often(name, value, others) <= least or (value is True and not kind))
+    ]
+    if len(others) == 1 or not (kind or apart):
+        apart = [n for n, v in mapping.items() if n not in _KINDS and v is not None]
+    details = [f"{name} {value_words(mapping[name])}" for name in apart]
+    return change_words({**change, "variant": ", ".join([kind] * bool(kind) + details)})
+
+
+def _as_often(name: str, value: Any, mappings: list[dict[str, Any]]) -> int:
+    """Return how many mappings have this value."""
+    return sum(one.get(name) == value for one in mappings)
+
+
+_KINDS = ("kind", "method")
+"""Keys that say what a mapping is."""
+
+
+def _kind(mapping: dict[str, Any]) -> str:
+    return next((str(mapping[key]) for key in _KINDS if mapping.get(key)), "")
 
 
 def value_words(value: Any) -> str:
@@ -25,7 +71,8 @@ def value_words(value: Any) -> str:
     if isinstance(value, list):
         return " + ".join(map(value_words, value)) or "none"
     if isinstance(value, dict):
-        return str(value.get("kind") or ", ".join(f"{key} {value_words(v)}" for key, v in value.items()))
+        told = (f"{key} {value_words(v)}" for key, v in value.items() if v is not None)
+        return _kind(value) or ", ".join(told)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -35,7 +82,7 @@ def difference_words(row: Row, variant: str) -> str:
     if found is None:
         return ""
     if row["unit"] == "share":
-        return f"{signed(found['absolute'] * 100)}{NBSP}points"
+        return f"{signed(found['absolute'] * 100, 2)}{NBSP}points"
     return relative_words(found["relative"])
 
 
@@ -52,9 +99,9 @@ def relative_words(share: float | None) -> str:
     return f"{number(1 + share)}×" if share >= 1 else f"{signed(share * 100)}{NBSP}%"
 
 
-def signed(value: float) -> str:
-    """Return a number with its sign, a real minus, and 0 without any."""
-    text = number(abs(float(value)))
+def signed(value: float, decimals: int = 3) -> str:
+    """Return a number with its sign, a real minus, and 0 without any; no digit beyond `decimals`."""
+    text = number(abs(round(float(value), decimals)))
     if float(text.replace(",", "")) == 0:
         return "0"
     return ("−" if value < 0 else "+") + text

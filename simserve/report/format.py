@@ -72,6 +72,11 @@ def gibibytes(count: float | None) -> str:
     return "< 0.01" if 0 < count < GIB / 100 else f"{count / GIB:,.2f}"
 
 
+def gigabytes(count: float | None) -> str:
+    """Return bytes as a bare number of GB (10^9)."""
+    return NONE if count is None else number(count / 1e9)
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "number": number,
     "percent": percent,
@@ -79,4 +84,5 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "in_unit": in_unit,
     "duration": duration,
     "gib": gibibytes,
+    "gigabytes": gigabytes,
 }

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 COLOURS = ("ink", "accent", "queue", "decode", "requeue", "other")
 DASHES = ("solid", "dash", "dot", "dashdot")
+MARKERS = ("circle", "diamond", "square", "triangle-up")
 
 
 class Look(NamedTuple):
@@ -15,6 +16,11 @@ class Look(NamedTuple):
     colour: str
     """A name of the page's palette."""
     dash: str
+
+    @property
+    def marker(self) -> str:
+        """The symbol of the run's points: another shape where its colour returns."""
+        return MARKERS[DASHES.index(self.dash)]
 
     @property
     def border(self) -> str:

@@ -18,6 +18,7 @@ from simserve.report.groups import gamma_chart
 from simserve.report.headline import LIMIT_WORDS, hardware, headline, limits_in_words
 from simserve.report.over_time import over_time
 from simserve.report.page import Figure
+from simserve.report.prompt_sources import source_rows
 from simserve.report.published_words import published_words
 from simserve.report.stages import STAGES, stage_chart
 from simserve.report.stored import equals, floats
@@ -39,6 +40,9 @@ LATENCIES = (
 
 _PROVENANCE = ("measured", "interpolated", "extrapolated", "analytic")
 
+NO_PREFIXES = "no prefix information"
+"""What readers of traces note where prompts carry no block ids."""
+
 
 def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
     """Return what the templates of a run read; `at` comes before the names of its sections and figures."""
@@ -58,6 +62,8 @@ def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
         "banded": run.bands is not None,
         "parts": _parts_of(run),
         "stages": STAGES,
+        "sources": source_rows(summary),
+        "nothing_shared": _nothing_shared(summary, manifest),
         "definitions": summary["definitions"],
         "term": term_filter(summary["definitions"]),
         "anchor": anchor,
@@ -67,6 +73,12 @@ def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
         "published": published_words(published_rows({"base": run})),
         "provenance": sorted(summary["provenance"], key=_trust),
     }
+
+
+def _nothing_shared(summary: dict[str, Any], manifest: dict[str, Any]) -> bool:
+    """Return True if the trace could not say which prompts begin alike: a cache finds nothing then."""
+    assumed = (manifest.get("trace") or {}).get("assumptions") or []
+    return not summary["counts"]["cached_tokens"] and any(NO_PREFIXES in line for line in assumed)
 
 
 def run_charts(run: StoredRun, at: str = "") -> dict[str, Figure]:

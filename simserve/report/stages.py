@@ -14,10 +14,10 @@ from simserve.report.where import GROUPS
 from simserve.units import NS_PER_MS
 
 STAGES = (
-    ("queue P", "prefill_queue", "$queue"),
+    ("prefill queue", "prefill_queue", "$queue"),
     ("prefill", "prefill", "$prefill"),
     ("transfer", "transfer", "$other"),
-    ("queue D", "decode_queue", "$requeue"),
+    ("decode queue", "decode_queue", "$requeue"),
     ("first decode step", "first_step", "$decode"),
 )
 """Words, name in the stored columns, colour."""
@@ -42,7 +42,7 @@ def stage_chart(requests: pa.Table) -> Figure:
             "height": 15,
             "barmode": "stack",
             "bargap": 0.35,
-            "xaxis": {"rangemode": "tozero", "ticksuffix": " ms"},
+            "xaxis": {"rangemode": "tozero", "ticksuffix": " ms", "tickformat": ",~r"},
             "yaxis": {"automargin": True, "showgrid": False},
             "showlegend": False,
             "margin": {"t": 8, "l": 10, "r": 34, "b": 30},

@@ -31,6 +31,21 @@ def verdict(summary: dict[str, Any], manifest: dict[str, Any]) -> Verdict | None
     return Verdict(word, "; ".join(one.text for one in found))
 
 
+def asked_words(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
+    """Return what the scenario asks for, in words; nothing without an SLO."""
+    asked, found = manifest.get("slo_asked"), summary["whole"]["slo"]
+    if not asked or found is None:
+        return ""
+    own = {name: limit for name, limit in found["limits"].items() if name != "itl_ms"}
+    words = [f"{percent(asked['attainment'])} of the requests with {limits_in_words(own)}"] if own else []
+    if "itl_ms" in found["limits"]:
+        gaps = limits_in_words({"itl_ms": found["limits"]["itl_ms"]})
+        words.append(f"{percent(asked['attainment'])} of the gaps with {gaps}")
+    for key, targets in asked["percentiles"].items():
+        words += [f"{name} of {LIMIT_WORDS[key]} ≤ {latency(limit)}" for name, limit in targets.items()]
+    return "; ".join(words)
+
+
 def _shares(summary: dict[str, Any], asked: float) -> list[Verdict]:
     limits = summary["whole"]["slo"]["limits"]
     own = {name: limit for name, limit in limits.items() if name != "itl_ms"}

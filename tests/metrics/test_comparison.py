@@ -72,6 +72,23 @@ def test_another_engine_hides_the_defaults_that_come_with_it() -> None:
     assert changes(MANIFEST, other) == [Change("engine", "", "vllm-0.33", "sglang")]
 
 
+def test_a_mapping_against_nothing_or_a_word_is_one_change() -> None:
+    base, other = deepcopy(MANIFEST), deepcopy(MANIFEST)
+    base["pools"][0]["settings"] |= {"placement": None, "load": "uniform"}
+    other["pools"][0]["settings"] |= {
+        "placement": {"kind": "eplb", "copies": 2},
+        "load": {"kind": "zipf", "s": 0.8},
+    }
+    assert changes(base, other) == [
+        Change("placement", "", None, {"kind": "eplb", "copies": 2}),
+        Change("load", "", "uniform", {"kind": "zipf", "s": 0.8}),
+    ]
+    assert [one.variant for one in changes(other, base)] == [None, "uniform"]
+    more = deepcopy(other)
+    more["pools"][0]["settings"]["placement"]["copies"] = 4
+    assert changes(other, more) == [Change("placement.copies", "", 2, 4)], "both have one: what differs in it"
+
+
 def test_effects_are_no_changes() -> None:
     less = changed(kv_blocks=50, max_model_len=800)  # both follow from something else
     assert changes(MANIFEST, less) == []

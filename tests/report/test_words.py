@@ -8,8 +8,9 @@ import pytest
 
 from simserve.metrics.definitions import DEFINITIONS
 from simserve.report.compare_differences import paired_charts, relative_differences
+from simserve.report.difference_words import changes_words, signed
 from simserve.report.terms import anchor, definition_of, term_filter
-from simserve.report.verdict import verdict
+from simserve.report.verdict import asked_words, verdict
 from simserve.report.warnings import warnings
 
 
@@ -158,3 +159,53 @@ def test_runs_of_other_requests_are_not_paired() -> None:
 
     figures = paired_charts({"a": Run(), "b": Run()}, table())  # pyright: ignore[reportArgumentType]
     assert all(not figure["data"] for figure in figures.values())
+
+
+def change(name: str, base: Any, variant: Any) -> dict[str, Any]:
+    return {"name": name, "pool": "", "base": base, "variant": variant}
+
+
+def test_a_mapping_is_told_by_its_kind_and_by_what_sets_it_apart() -> None:
+    usual = {"kind": "eplb", "per_batch": False, "copies": 32, "interval": None}
+    placements = {
+        "plain": usual,
+        "again": usual,
+        "per_batch": usual | {"per_batch": True},
+        "topology": usual | {"kind": "topology"},
+    }
+    words = changes_words({name: [change("placement", None, one)] for name, one in placements.items()})
+    assert words == {
+        "plain": ["placement not set → eplb"],
+        "again": ["placement not set → eplb"],
+        "per_batch": ["placement not set → eplb, per_batch on"],
+        "topology": ["placement not set → topology"],
+    }
+    alone = changes_words({"one": [change("placement", "contiguous", usual), change("tp", 1, 2)]})
+    assert alone == {"one": ["placement contiguous → eplb, per_batch off, copies 32", "tp 1 → 2"]}
+
+
+def test_mappings_without_a_kind_show_all_that_differs() -> None:
+    sizes = {name: {"ffn_gpus": n, "batches": 3} for name, n in (("a", 8), ("b", 12), ("c", 12))}
+    words = changes_words({name: [change("afd", None, one)] for name, one in sizes.items()})
+    assert words["b"] == ["afd not set → ffn_gpus 12"]
+    switches = {name: {"two_batch": True, "order": name} for name in ("engine", "ideal")}
+    words = changes_words({name: [change("overlap", None, one)] for name, one in switches.items()})
+    assert words["ideal"] == ["overlap not set → two_batch on, order ideal"]
+
+
+def test_differences_have_no_digits_that_say_nothing() -> None:
+    assert [signed(value) for value in (0.00169, -0.00045, 0.0451, -893.2)] == [
+        "+0.002",
+        "0",
+        "+0.045",
+        "−893",
+    ]
+
+
+def test_what_the_slo_asks_for_is_said() -> None:
+    words = asked_words(summary(), asked(0.95, ttft_ms={"p99": 800})).replace("\xa0", " ")
+    assert words == (
+        "95.0 % of the requests with TTFT ≤ 500 ms; 95.0 % of the gaps with ITL ≤ 50.0 ms; "
+        "p99 of TTFT ≤ 800 ms"
+    )
+    assert asked_words(summary(), {}) == ""

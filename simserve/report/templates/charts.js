@@ -5,6 +5,7 @@
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const PAPER_WIDTH = 660;
   const DECADE_EMS = 11;
+  const WIDE_DECADE_EMS = 14; // labels from 10,000 on
 
   const rem = () => parseFloat(getComputedStyle(document.documentElement).fontSize);
 
@@ -19,7 +20,7 @@
   const layoutOf = (given, palette, size, paper, width) => {
     const axis = {
       gridcolor: palette.rule, linecolor: palette.rule, zerolinecolor: palette.rule, tickcolor: palette.rule,
-      tickfont: { color: palette.muted }, automargin: true,
+      tickfont: { color: palette.muted }, automargin: true, separatethousands: true,
     };
     const layout = { ...given };
     layout.font = { family: getComputedStyle(document.body).fontFamily, size: 0.78 * size, color: palette.ink };
@@ -33,7 +34,8 @@
     for (const key of Object.keys(given).filter((k) => /^[xy]axis/.test(k))) {
       layout[key] = { ...axis, ...given[key] };
       const { dtick, range } = given[key];  // 1, 2, 5, 10 ... only where their labels have room
-      if (dtick === "D2" && range && width / (range[1] - range[0]) < DECADE_EMS * size) layout[key].dtick = 1;
+      const ems = range && range[1] > 4 ? WIDE_DECADE_EMS : DECADE_EMS;
+      if (dtick === "D2" && range && width / (range[1] - range[0]) < ems * size) layout[key].dtick = 1;
       if (given[key].title) layout[key].title = { ...given[key].title, font: { color: palette.muted } };
     }
     return layout;
