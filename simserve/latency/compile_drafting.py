@@ -89,7 +89,7 @@ def _draft_plan(
 ) -> tuple[Plan, tuple[str, ...]]:
     """Return the kernels of a draft's pass, and what of them is estimated."""
     if drafter.owns_ends:
-        settings = settings | {"experts_dtype": None, "redundant_experts": 0}
+        settings = settings | {"experts_dtype": None, "moe_backend": None, "redundant_experts": 0}
     plan, setting = _plan(drafter.spec, gpu, parallelism, overhead, lockstep, settings)
     if drafter.projected:
         hidden, dtype = drafter.spec.hidden_size, setting.activation_dtype

@@ -17,7 +17,8 @@ from simserve.latency.costs import Cost, LinearOp
 from simserve.latency.counted import CountedTimes
 from simserve.latency.grid import ANALYTIC, Float64
 from simserve.latency.kernels.exchange import LOW_LATENCY_MAX_TOKENS
-from simserve.latency.kernels.experts import Experts, RoutedExperts
+from simserve.latency.kernels.expert_shape import Experts
+from simserve.latency.kernels.experts import RoutedExperts
 from simserve.latency.overlap import Ns, Parts
 from simserve.latency.pingpong import LayerTimes
 

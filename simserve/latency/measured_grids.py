@@ -13,7 +13,8 @@ from simserve.latency.grid import Grid
 from simserve.latency.kernels.attention import DecodeAttention
 from simserve.latency.kernels.collective import all_reduce, collective
 from simserve.latency.kernels.exchange import ExpertExchange
-from simserve.latency.kernels.experts import SHAPE, Experts, RoutedExperts
+from simserve.latency.kernels.expert_shape import SHAPE, Experts
+from simserve.latency.kernels.experts import RoutedExperts
 from simserve.latency.kernels.gemm import gemm
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine

@@ -9,6 +9,7 @@ from simserve.hardware import GpuSpec
 from simserve.latency.blocks.plan import All2All, Setting
 from simserve.latency.kernels import Machine
 from simserve.latency.kernels.experts import ExpertLoad
+from simserve.latency.kernels.machine import MoeBackend
 from simserve.latency.profiles import ProfileStore, shipped_profiles
 from simserve.latency.roofline import BYTES, peaks_of
 from simserve.model.parallel import Parallelism
@@ -26,6 +27,8 @@ class KernelSettings(TypedDict, total=False):
     experts_dtype: str | None
     """Of routed experts, where it differs (gpt-oss: bf16 and mxfp4)."""
     expert_load: ExpertLoad
+    moe_backend: MoeBackend | None
+    """The kernel of routed experts; None: the engine's own choice."""
     profiles: ProfileStore | None
     """None: those that ship."""
     analytic: Analytic
@@ -54,6 +57,7 @@ def setting_of(
     kv_dtype: str = "bf16",
     experts_dtype: str | None = None,
     expert_load: ExpertLoad = "uniform",
+    moe_backend: MoeBackend | None = None,
     profiles: ProfileStore | None = None,
     analytic: Analytic = "allow",
     engine: str = "vllm",
@@ -66,9 +70,18 @@ def setting_of(
     experts_dtype = experts_dtype or weights_dtype
     if weights_dtype == "mxfp4":
         weights_dtype = "bf16"
-    store = profiles or shipped_profiles()
+    machine = Machine(
+        gpu.name,
+        peaks_of(gpu),
+        profiles or shipped_profiles(),
+        analytic == "allow",
+        gpu.sm_arch,
+        gpu.gpus_per_node,
+        engine,
+        moe_backend,
+    )
     return Setting(
-        Machine(gpu.name, peaks_of(gpu), store, analytic == "allow", gpu.sm_arch, gpu.gpus_per_node, engine),
+        machine,
         spec.hidden_size,
         parallelism,
         weights_dtype,

@@ -100,6 +100,7 @@ def afd_latency(
         weights_dtype=spec.weights_dtype,
         kv_dtype=spec.kv_dtype,
         experts_dtype=spec.experts_dtype,
+        moe_backend=spec.moe_backend,
         expert_load=expert_load,
         redundant_experts=redundant_experts,
         solve_us=solve_us,

@@ -122,6 +122,7 @@ def group_latency(
         weights_dtype=spec.weights_dtype,
         kv_dtype=spec.kv_dtype,
         experts_dtype=spec.experts_dtype,
+        moe_backend=spec.moe_backend,
         expert_load=load,
         all2all=spec.all2all or "deepep",
         redundant_experts=redundant_experts(spec),

@@ -211,7 +211,7 @@ def _latency(
     load = spec.expert_load or DEFAULT_EXPERT_LOAD
     dtypes = (spec.weights_dtype, spec.kv_dtype, spec.experts_dtype)
     drafts = speculation and (speculation.drafter, speculation.spec.num_speculative_tokens)
-    key = (gpu.name, parallel, dtypes, load, engine.overhead.name, drafts)
+    key = (gpu.name, parallel, dtypes, spec.moe_backend, load, engine.overhead.name, drafts)
     if key not in compiled:
         make = compile_step_latency if speculation is None else partial(plain_latency, speculation)
         compiled[key] = make(
@@ -221,6 +221,7 @@ def _latency(
             weights_dtype=spec.weights_dtype,
             kv_dtype=spec.kv_dtype,
             experts_dtype=spec.experts_dtype,
+            moe_backend=spec.moe_backend,
             expert_load=load,
             overhead=engine.overhead,
             profiles=profiles,

@@ -90,7 +90,7 @@ def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: Pr
 
 
 def _check_experts(spec: PoolSpec, model: ModelSpec) -> None:
-    for name in ("experts_dtype", "expert_load"):
+    for name in ("experts_dtype", "moe_backend", "expert_load"):
         if getattr(spec, name) is not None and not has_experts(model):
             raise ScenarioError(f"{name} = {spec.shown(name)}, allowed is none: {model.name} has no experts")
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from simserve.latency.blocks.plan import All2All
 from simserve.latency.kernels.experts import ExpertLoad
+from simserve.latency.kernels.machine import MoeBackend
 from simserve.latency.overlap import OverlapSpec
 from simserve.scenario.afd_spec import AfdSpec
 from simserve.scenario.component_spec import EngineSpec
@@ -40,6 +41,11 @@ class PoolSpec(Part):
     kv_dtype: str = Field("bf16", description="Type of the KV cache: bf16, fp8 ...")
     experts_dtype: str | None = Field(
         None, description="Type of the routed experts' weights; default: weights_dtype."
+    )
+    moe_backend: MoeBackend | None = Field(
+        None,
+        description="Kernel of the routed experts, by the names of vLLM's --moe-backend and SGLang's "
+        "--moe-runner-backend; default: what the engine was measured to run.",
     )
     expert_load: ExpertLoad | ExpertLoadSpec | None = Field(
         None,

@@ -5,11 +5,13 @@ import pandas as pd
 import pytest
 from extra_profiles import SHARED, needs_extra, read_extra
 
+from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency, shipped_profiles
 from simserve.latency.blocks.moe_group import EpGroup
 from simserve.latency.kernels.exchange import ExpertExchange
-from simserve.latency.kernels.experts import Experts, RoutedExperts
+from simserve.latency.kernels.expert_shape import Experts
+from simserve.latency.kernels.experts import RoutedExperts, _launch_us
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.roofline import peaks_of
 from simserve.latency.setting import setting_of
@@ -45,6 +47,39 @@ def test_an_engine_runs_its_own_experts(engine, backend):
     experts = Experts(2880, 2880, 128, 4, 1, 1, "mxfp4")
     cost = RoutedExperts(machine("h200_sxm", engine), experts, "balanced").cost(table.numbers("tokens"))
     assert cost.us == pytest.approx(table.numbers("latency_us"), rel=1e-6)
+
+
+def backed(backend, experts, load="balanced", gpu="h200_sxm"):
+    card = load_gpu(gpu)
+    on = Machine(gpu, peaks_of(card), shipped_profiles(), True, card.sm_arch, moe_backend=backend)
+    return RoutedExperts(on, experts, load)
+
+
+def test_a_backend_runs_its_own_kernels():
+    """Marlin on an H200 was measured with Kimi-K3's experts; vLLM's row of 1,024 tokens says 9,062 us."""
+    kimi_k3 = Experts(3584, 3072, 896, 16, 1, 1, "mxfp4")
+    assert backed("marlin", kimi_k3).cost(np.array([1024.0])).us[0] == pytest.approx(9062, abs=1)
+    gpt_oss = Experts(2880, 2880, 128, 4, 1, 1, "mxfp4")
+    tokens = np.array([16.0, 8192.0])
+    triton, marlin, default = (backed(it, gpt_oss).cost(tokens).us for it in ("triton", "marlin", None))
+    assert (triton == default).all()
+    # Both read the same weights for few tokens; of many, Marlin multiplies at some 230 TFLOPS, Triton at 560.
+    assert marlin[0] == pytest.approx(triton[0], rel=0.25)
+    assert 6 * 2880 * 2880 * 4 * 8192 / marlin[1] / 1e6 == pytest.approx(230, rel=0.1)
+
+
+def test_a_backend_that_was_not_measured_is_refused():
+    with pytest.raises(ScenarioError, match=r"moe_backend = marlin.*fp8_block.*triton, cutlass"):
+        backed("marlin", DEEPSEEK, gpu="h100_sxm")
+
+
+def test_time_without_work_is_no_part_of_what_a_shape_scales():
+    """40 us and twice the roofline: their line meets no work at 40. Flat times are launch, but for what the
+    peak rates need."""
+    sizes = np.array([1.0, 2.0, 4.0, 64.0])
+    assert _launch_us(sizes, 40 + 6 * sizes, lambda it: 3 * it) == pytest.approx(40)
+    assert _launch_us(sizes, np.full(4, 40.0), lambda it: 3 * it) == pytest.approx(37)
+    assert _launch_us(sizes, 9 * sizes, lambda it: 3 * it) == 0
 
 
 @needs_extra

@@ -7,7 +7,7 @@ from simserve.hardware import load_gpu
 from simserve.latency import shipped_profiles
 from simserve.latency.kernels.attention import DecodeAttention
 from simserve.latency.kernels.exchange import ExpertExchange
-from simserve.latency.kernels.experts import Experts
+from simserve.latency.kernels.expert_shape import Experts
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mla import Latent, MlaDecode, _work

@@ -19,7 +19,8 @@ from simserve.latency.host_link import measured_host_link
 from simserve.latency.kernels.attention import DecodeAttention
 from simserve.latency.kernels.elementwise import elementwise, elementwise_if_measured
 from simserve.latency.kernels.expert_counts import expert_counts
-from simserve.latency.kernels.experts import Experts, RoutedExperts
+from simserve.latency.kernels.expert_shape import Experts
+from simserve.latency.kernels.experts import RoutedExperts
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mixed import measured_mixes

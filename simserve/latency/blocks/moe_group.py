@@ -14,7 +14,8 @@ from simserve.latency.grid import Float64
 from simserve.latency.kernels.collective import all_reduce, collective
 from simserve.latency.kernels.exchange import LOW_LATENCY_MAX_TOKENS, NORMAL_SMS, ExpertExchange
 from simserve.latency.kernels.expert_counts import expert_counts
-from simserve.latency.kernels.experts import Experts, RoutedExperts
+from simserve.latency.kernels.expert_shape import Experts
+from simserve.latency.kernels.experts import RoutedExperts
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.topology import TopologyExchange
 from simserve.latency.roofline import BYTES

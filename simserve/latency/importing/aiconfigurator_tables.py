@@ -111,11 +111,12 @@ def _moe(rows: Columns) -> Iterator[Columns]:
 
 
 def _moe_mxfp4(rows: Columns) -> Iterator[Columns]:
-    """vLLM's rows of gpt-oss, whose kernel is not SGLang's; with expert parallelism TensorRT-LLM's stay."""
+    """vLLM's rows of experts in MXFP4, whose kernels are not SGLang's: gpt-oss, and Marlin's of Kimi-K3 (on
+    Hopper its only ones). With expert parallelism TensorRT-LLM's stay."""
     ours = _experts(rows)
-    keep = np.array(["gptossmxfp4" in kernel for kernel in rows["kernel_source"].tolist()]) & (
-        ours["ep"] == 1
-    )
+    kernels = rows["kernel_source"].tolist()
+    kept = ["gptossmxfp4" in kernel or "mxfp4moe_marlin" in kernel for kernel in kernels]
+    keep = np.array(kept) & (ours["ep"] == 1)
     yield {name: column[keep] for name, column in ours.items()} | {"_keep": keep}
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from simserve.latency.grid import INTERPOLATED, Float64, Grid
-from simserve.latency.kernels.experts import TABLE_DTYPES, Experts
+from simserve.latency.kernels.expert_rows import TABLE_DTYPES
+from simserve.latency.kernels.expert_shape import Experts
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.profile_file import ProfileTable
 

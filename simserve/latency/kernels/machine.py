@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from simserve.errors import ProfileError, nearest
 from simserve.latency.kernels.traits import KernelTraits, kernel_traits
@@ -13,6 +13,9 @@ from simserve.latency.profiles import ProfileStore
 from simserve.latency.roofline import Peaks
 
 T = TypeVar("T")
+
+MoeBackend = Literal["triton", "deep_gemm", "cutlass", "flashinfer_cutlass", "flashinfer_trtllm", "marlin"]
+"""Kernels of routed experts by the names of vLLM's `--moe-backend` and SGLang's `--moe-runner-backend`."""
 
 
 @dataclass
@@ -28,6 +31,8 @@ class Machine:
     gpus_per_node: int = 8
     engine: str = "vllm"
     """Whose kernels are preferred where a table holds those of several engines (its column `backend`)."""
+    moe_backend: MoeBackend | None = None
+    """The kernel of routed experts; None: what the engine itself was measured to run."""
     estimated: list[str] = field(default_factory=list)
     """What was costed without a table so far, in words."""
     cache: dict[tuple[Any, ...], Any] = field(default_factory=dict)
