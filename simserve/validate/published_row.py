@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 from simserve.errors import ScenarioError, UserError
 from simserve.hardware import load_gpu
 from simserve.model import load_model
+from simserve.paths import data_dir
 from simserve.policy.presets import ENGINES
 from simserve.scenario import Scenario
 from simserve.validate.names import dtype, gpu_name, model_preset
 from simserve.validate.published_flags import TRTLLM_POLICY, options_of, version_of
+from simserve.validate.published_inferencex import server_of
 from simserve.validate.published_split import split_of, split_pools
 from simserve.validate.published_trtllm import bench
 
@@ -31,6 +33,8 @@ TRTLLM_GATHERED_RANKS = 8
 DeepSeek-R1 and Qwen3; gpt-oss picks 4, on at most 4 ranks here). MNNVL or DeepEP need more ranks."""
 OFFLINE_REQUESTS = 1000
 """Requests that are all there at the start, where a row does not say (the fewest of its tables)."""
+FITTED = data_dir("scenarios") / "overheads" / "vllm-0.15.yaml"
+"""Of vLLM 0.15.1's API server, fitted to two runs of its own (see the file)."""
 _AT_ONCE: dict[str, Any] = {"kind": "constant", "rate_per_s": 1.0}
 """Arrivals of a closed loop: not used."""
 _SPREAD_8_TO_10 = re.compile(r"0\.8-1\.0")
@@ -58,16 +62,20 @@ def setup_of(row: Row, overhead: str | None = None, profiles: Sequence[str] = ()
     if row.get("spec_decode") not in ("", "none", None):
         raise NotSimulatable(f"speculative decoding ({row['spec_decode']})")
     assumed: list[str] = []
-    cost = {"overhead": overhead} if overhead else {}
+    server = server_of(row)
+    if server is not None:
+        row = {**row, **server.columns}
+        assumed.append(f"{server.what}: as InferenceX's script sets them")
     try:
-        pool = _pool(row, assumed)
+        pool = _pool(row, assumed) | (server.pool if server else {})
         engine = {"preset": _engine(row, assumed), **options_of(row, assumed)}
+        engine |= server.options if server else {}
         if _is_trtllm(row) and _all_at_start(row):
             engine |= _as_benched(row, pool, assumed)
         plain = {
             "name": row["row_id"],
             "model": model_preset(row["model"]),
-            "engine": {**engine, **cost},
+            "engine": engine | _cost(row, overhead, assumed),
             **(split_pools(split, pool, row) if split else {"pools": [pool]}),
             "workload": _workload(row, assumed),
             "profiles": list(profiles),
@@ -75,6 +83,16 @@ def setup_of(row: Row, overhead: str | None = None, profiles: Sequence[str] = ()
         return Setup(Scenario.model_validate(plain), tuple(assumed))
     except ScenarioError as error:
         raise NotSimulatable(str(error)) from error
+
+
+def _cost(row: Row, overhead: str | None, assumed: list[str]) -> dict[str, str]:
+    """Return the overhead asked for, or for clients of vLLM's server what was fitted to it."""
+    if overhead:
+        return {"overhead": overhead}
+    if row["framework"].lower() != "vllm" or not row.get("concurrency"):
+        return {}
+    assumed.append(f"time between client and engine as fitted to other runs ({FITTED.name})")
+    return {"overhead": str(FITTED)}
 
 
 def _engine(row: Row, assumed: list[str]) -> str:
