@@ -134,9 +134,12 @@ def _check_kv_heads(spec: ModelSpec, heads: int, tp: int) -> None:
 def _check_experts(spec: ModelSpec, moe: MoeFfn, parallelism: Parallelism, redundant: int) -> None:
     physical = moe.n_routed_experts + redundant
     if physical % parallelism.ep:
+        fits = redundant + -physical % parallelism.ep
+        shared = math.gcd(physical, parallelism.tp * parallelism.dp)
         raise ScenarioError(
             f"ep = {parallelism.ep} does not divide the {physical} experts of {spec.name} "
-            f"({moe.n_routed_experts} + {redundant} redundant); allowed: {_divisors(physical)}"
+            f"({moe.n_routed_experts} + {redundant} redundant); "
+            f"allowed: {_divisors(shared)}, or {fits} redundant experts"
         )
 
 

@@ -25,16 +25,18 @@ def check_tiers(spec: PoolSpec, engine: ResolvedEngine) -> None:
     """Refuse tiers where nothing can use them; raises `ScenarioError`."""
     if not spec.kv_tiers:
         if spec.kv_tier_policy is not None:
-            raise ScenarioError("kv_tier_policy without kv_tiers: there is nothing that it could govern")
+            raise ScenarioError("kv_tier_policy = ..., allowed is none without kv_tiers: it governs these")
         return
     if "tiers" not in signature(engine.policy).parameters:
-        raise ScenarioError(f"{engine.label} does not simulate KV tiers; vLLM and SGLang do")
+        raise ScenarioError(
+            f"kv_tiers = ..., allowed is none: {engine.label} does not simulate KV tiers; vLLM and SGLang do"
+        )
     if spec.pp > 1:
-        raise ScenarioError(f"KV tiers with pp = {spec.pp} are not simulated yet, allowed is 1")
+        raise ScenarioError(f"pp = {spec.pp}, allowed is 1 with kv_tiers")
     if not getattr(engine.params, "enable_prefix_caching", True):
-        raise ScenarioError("KV tiers need enable_prefix_caching: true")
+        raise ScenarioError("kv_tiers = ..., allowed is none: they need enable_prefix_caching: true")
     if getattr(engine.params, "disable_radix_cache", False):
-        raise ScenarioError("KV tiers need disable_radix_cache: false")
+        raise ScenarioError("kv_tiers = ..., allowed is none: they need disable_radix_cache: false")
     if engine.block_size < LEAST_BLOCK_TOKENS:
         raise ScenarioError(
             f"KV tiers move whole blocks: block_size is {engine.block_size}, allowed is {LEAST_BLOCK_TOKENS} "

@@ -44,6 +44,8 @@ class LoadedScenario:
             if equals and (*path, key) in self.document.places:
                 path = (*path, key)
             where = f"{self.document.where(path)}: "
+            if str(error).startswith(where):
+                raise  # raised where the place was known
             lines = [where + line for line in str(error).splitlines()]
             raise type(error)("\n".join(lines)) from error
 

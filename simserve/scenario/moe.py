@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from simserve.engine import GroupSpec
 from simserve.errors import ScenarioError
 from simserve.experts import Placement, contiguous, random_placement
@@ -57,12 +55,13 @@ def check_group(spec: PoolSpec, model: ModelSpec) -> None:
     if spec.pp > 1:
         raise ScenarioError(f"pp = {spec.pp}, allowed is 1 with dp, placement, all2all or overlap")
     if spec.kv_tiers:
-        raise ScenarioError("kv_tiers, allowed are none with dp, placement, all2all or overlap")
+        raise ScenarioError("kv_tiers = ..., allowed is none with dp, placement, all2all or overlap")
     if spec.expert_load == "uniform" or isinstance(spec.expert_load, ExpertLoadSpec) or not spec.expert_load:
         return
     if spec.placement is not None:
         raise ScenarioError(
-            f"placement with expert_load = {spec.expert_load}: measured for one placement; name a `kind`"
+            f"expert_load = {spec.expert_load}, allowed beside placement is a mapping with a kind: this one "
+            "was measured for one placement"
         )
 
 
@@ -140,15 +139,18 @@ def _sampled(spec: PoolSpec) -> bool:
 
 
 def expert_plan(model: ModelSpec, gpu: GpuSpec, spec: PoolSpec, seed: int, folder: Path) -> ExpertPlan | None:
-    """Return popularity and placement of a pool's groups; None where every rank gets the same."""
+    """Return popularity and placement of a pool's groups; None where every rank gets the same.
+
+    Raises pydantic's `ValidationError` for wrong settings of the expert load's kind.
+    """
     layers = moe_layers(model)
     ranks = expert_ranks(spec)
+    load = spec.expert_load if isinstance(spec.expert_load, ExpertLoadSpec) else UNIFORM
+    popularity = _popularity(load, folder)
     if ranks == 1 or not layers or not _sampled(spec):
         return None
     first = layers[0]
     slots = first.n_routed_experts + first.zero_experts
-    load = spec.expert_load if isinstance(spec.expert_load, ExpertLoadSpec) else UNIFORM
-    popularity = _popularity(load, folder)
     shares = popularity.shares(len(layers), slots, first.num_experts_per_tok, load.seed + seed)
     recording = popularity.recording(len(layers), slots)
     changes = _changes(load, shares, seed)
@@ -183,6 +185,7 @@ def expert_plan(model: ModelSpec, gpu: GpuSpec, spec: PoolSpec, seed: int, folde
 
 def _popularity(load: ExpertLoadSpec, folder: Path):
     options = dict(load.options)
+    POPULARITIES.get(load.kind)
     if "path" in options:
         path = find(str(options["path"]), folder)
         if path is None:
@@ -191,13 +194,7 @@ def _popularity(load: ExpertLoadSpec, folder: Path):
                 "folder, or in the data that ships"
             )
         options["path"] = str(path)
-    POPULARITIES.get(load.kind)
-    try:
-        return popularity_of({"kind": load.kind, **options})
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ScenarioError(f"expert_load {load.kind}: {place}: {first['msg']}") from error
+    return popularity_of({"kind": load.kind, **options})
 
 
 def _changes(load: ExpertLoadSpec, shares: Any, seed: int) -> Any:

@@ -14,6 +14,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 BALANCED = ("eplb", "topology")
 """Placements that follow the load."""
+EXPERT_LOAD_KEYS = ("kind", "seed", "swaps", "drift")
+"""Keys of an expert load that are not settings of its kind."""
 
 
 class SwapSpec(Part):
@@ -47,10 +49,8 @@ class ExpertLoadSpec(Part):
         """Take every key that is not ours as a setting of the kind."""
         if not isinstance(value, dict):
             return value
-        ours = {"kind", "seed", "swaps", "drift"}
-        own = {key: item for key, item in value.items() if key in ours}
-        options = {key: item for key, item in value.items() if key not in ours | {"options"}}
-        return {**own, "options": {**value.get("options", {}), **options}}
+        own = {key: item for key, item in value.items() if key in EXPERT_LOAD_KEYS}
+        return {**own, "options": {key: item for key, item in value.items() if key not in own}}
 
     @model_validator(mode="after")
     def _one_kind_of_change(self) -> ExpertLoadSpec:

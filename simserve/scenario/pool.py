@@ -8,8 +8,11 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
+from pydantic import ValidationError
+
 from simserve.core import PoolFacts, Trace
 from simserve.engine import ReplicaSpec
+from simserve.experts.popularity import POPULARITIES
 from simserve.experts.state import ExpertPlan
 from simserve.hardware import GpuSpec
 from simserve.latency import ProfileStore, TableLatency, compile_step_latency
@@ -22,6 +25,7 @@ from simserve.model.kv import kv_bytes_per_token, kv_bytes_per_token_per_rank
 from simserve.model.memory import MemoryLedger
 from simserve.scenario.afd import FfnPool, afd_assumptions
 from simserve.scenario.engine import ResolvedEngine
+from simserve.scenario.explain import explain
 from simserve.scenario.halves import policy_of
 from simserve.scenario.kv_groups import grouping
 from simserve.scenario.kv_tier_spec import KvTierSpec
@@ -33,7 +37,7 @@ from simserve.scenario.moe import (
     groups_of,
     steps_together,
 )
-from simserve.scenario.moe_spec import ExpertLoadSpec
+from simserve.scenario.moe_spec import EXPERT_LOAD_KEYS, ExpertLoadSpec
 from simserve.scenario.pool_plan import Limit, half_options, plan_pool
 from simserve.scenario.pool_spec import PoolSpec
 from simserve.scenario.speculation import Speculation, plain_latency
@@ -167,9 +171,7 @@ def build_pool(
     link = measured_host_link(profiles, gpu.name) if spec.kv_tiers else None
     tiers = tuple(tier.filled_in(parallel.gpus, gpu.pcie_bytes_per_s, link) for tier in spec.kv_tiers or ())
     with loaded.blame("pools", index, "expert_load"):
-        experts = None
-        if isinstance(latency, LockstepLatency):
-            experts = expert_plan(model, ffn.gpu if ffn else gpu, spec, loaded.scenario.seed, loaded.folder)
+        experts = _experts(loaded, index, model, ffn.gpu if ffn else gpu, spec, latency)
     assumptions = _assumptions(engine, latency) + tier_assumptions(tiers, link)
     assumptions += grouping(model, spec, engine).assumptions + afd_assumptions(ffn)
     assumptions += speculation.assumptions if speculation is not None else ()
@@ -189,6 +191,25 @@ def build_pool(
         speculation,
         half_options(loaded),
     )
+
+
+def _experts(
+    loaded: LoadedScenario,
+    index: int,
+    model: ModelSpec,
+    gpu: GpuSpec,
+    spec: PoolSpec,
+    latency: TableLatency | LockstepLatency,
+) -> ExpertPlan | None:
+    """Return how picks spread over the experts of a group; None where every rank gets the same."""
+    if not isinstance(latency, LockstepLatency):
+        return None
+    try:
+        return expert_plan(model, gpu, spec, loaded.scenario.seed, loaded.folder)
+    except ValidationError as error:
+        assert isinstance(spec.expert_load, ExpertLoadSpec)
+        kind, place = POPULARITIES.get(spec.expert_load.kind), ("pools", index, "expert_load")
+        raise explain(error, loaded.document, kind, place, also_allowed=EXPERT_LOAD_KEYS) from error
 
 
 def _latency(

@@ -129,7 +129,10 @@ def _small(asked: SpeculationSpec, folder: Path) -> ModelSpec | None:
     if asked.model is None:
         return None
     if not (asked.model.endswith(".json") or (folder / asked.model).is_dir()):
-        return load_model(asked.model)
+        try:
+            return load_model(asked.model)
+        except ScenarioError as error:
+            raise ScenarioError(f"speculation.model: {error}") from error
     path = find(asked.model, folder)
     if path is None:
         raise ScenarioError(f"speculation.model: no file {asked.model!r} beside the scenario or here")

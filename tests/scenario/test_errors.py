@@ -176,6 +176,45 @@ def test_a_trace_that_is_not_there_or_of_no_format(tmp_path: Path, workload: str
     assert all(word in str(caught.value) for word in words)
 
 
+EXPERTS = (
+    ("llama-3.1-8b", "qwen3-30b-a3b"),
+    ("gpu: h100_sxm", "gpu: h100_sxm\n    dp: 2\n    ep: 2\n    {}"),
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("expert_load: {kind: zipf, s: -1}", "expert_load.s: found -1, allowed: greater than or equal to 0"),
+        ("expert_load: {kind: zipf, z: 1}", "expert_load.s: is required and missing"),
+        ("expert_load: {kind: zipf, z: 1}", "expert_load.z: unknown key 'z' (with the value 1)"),
+        ("expert_load: {kind: zpf}", "expert_load: unknown expert load 'zpf' (did you mean 'zipf'?)"),
+        ("placement: {kind: eplb, redundant_experts: 3}", "allowed: 1, or 4 redundant experts"),
+        ("kv_tiers: [{kind: cpu, capacity_gib: 1}]", "kv_tiers: kv_tiers = ..., allowed is none with dp"),
+    ],
+)
+def test_wrong_experts_have_their_line(scenario_file: Write, more: str, words: str) -> None:
+    model, (old, new) = EXPERTS
+    path = scenario_file(model, (old, new.format(more)))
+    with pytest.raises(UserError) as caught:
+        build(load_scenario(path))
+    line = 14 if more.startswith("placement") else 15
+    assert any(
+        text.startswith(f"{path}:{line}: pools[0].") and words in text
+        for text in str(caught.value).splitlines()
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [("llama-3.1-8b", "config.json"), ("vllm-0.33", "{preset: vllm-0.33, overhead: x.yaml}")]
+)
+def test_a_missing_file_has_its_place_once(scenario_file: Write, change: tuple[str, str]) -> None:
+    path = scenario_file(change)
+    with pytest.raises(UserError) as caught:
+        build(load_scenario(path))
+    assert str(caught.value).count(str(path)) == 1
+
+
 def test_what_a_policy_does_not_model_has_its_line(scenario_file: Write) -> None:
     path = scenario_file(("vllm-0.33", "sglang-0.5.23"), ("gpu: h100_sxm", "gpu: h100_sxm\n    pp: 2"))
     with pytest.raises(UserError) as caught:

@@ -55,7 +55,7 @@ def run(folder: Path, pool: str) -> Result:
             "prefix_caching",
         ),
         ("kv_tiers: [{kind: cpu, capacity_gib: 1}], pp: 2", "pp = 2"),
-        ("kv_tier_policy: {write: back}", "kv_tier_policy without kv_tiers"),
+        ("kv_tier_policy: {write: back}", r"pools\[0\].kv_tier_policy: .*without kv_tiers"),
         (
             "kv_tiers: [{kind: cpu, capacity_gib: 1}], kv_tier_policy: {write: through, inclusive: false}",
             "needs inclusive: true",
