@@ -26,6 +26,9 @@ _GPUS = (
 )
 _DTYPES = ((r"nvfp4", "nvfp4"), (r"mxfp4|fp4", "mxfp4"), (r"fp8", "fp8"), (r"bf16|fp16|^$", "bf16"))
 
+_BLOCK_SCALED = re.compile(r"deepseek-(v3|r1)|minimax-m2", re.IGNORECASE)
+"""Models whose own FP8 checkpoint has a scale for each 128 x 128 block (`weight_block_size`)."""
+
 
 def model_preset(published: str) -> str:
     """Return the preset of a published model name (`meta-llama/Llama-2-7b-hf`); raises `ScenarioError`."""
@@ -51,9 +54,12 @@ def gpu_name(published: str) -> str:
     raise ScenarioError(f"no figures for the GPU {published!r}{nearest(published, gpu_names())}")
 
 
-def dtype(published: str) -> str:
-    """Return the weights' dtype (`FP16/BF16 (unquantised)` -> bf16; blank: bf16); raises `ScenarioError`."""
+def dtype(published: str, model: str = "") -> str:
+    """Return the weights' dtype (`FP16/BF16 (unquantised)` -> bf16; blank: bf16); raises `ScenarioError`.
+
+    FP8 of a model whose own checkpoint is scaled by blocks is `fp8_block`.
+    """
     for pattern, name in _DTYPES:
         if re.search(pattern, published.lower()):
-            return name
+            return "fp8_block" if name == "fp8" and _BLOCK_SCALED.search(model) else name
     raise ScenarioError(f"unknown weights dtype {published!r}; known: bf16, fp16, fp8, mxfp4, nvfp4")

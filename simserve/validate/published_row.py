@@ -138,7 +138,7 @@ def _pool(row: Row, assumed: list[str]) -> dict[str, Any]:
     return {
         "gpu": gpu_name(row["gpu"]),
         **degrees,
-        "weights_dtype": dtype(row["weights_precision"]),
+        "weights_dtype": dtype(row["weights_precision"], row["model"]),
         "kv_dtype": dtype(kv),
     }
 

@@ -46,6 +46,7 @@ def test_minimax_has_an_8_bit_cache_on_b200_and_more_memory_on_h200() -> None:
         {**MINIMAX, "framework_version": "0.19.0", "gpu": "B200 180GB", "tp": "2"}
     )
     assert (pool.kv_dtype, engine.params.max_num_batched_tokens) == ("fp8", 16384)
+    assert pool.weights_dtype == "fp8_block", "its config.json: weight_block_size [128, 128]"
     assert not any("16 bit" in line for line in assumed)
     pool, engine, _ = settings({**MINIMAX, "framework_version": "0.16.0", "gpu": "H200 SXM 141GB", "tp": "4"})
     assert (pool.gpu_memory_utilization, pool.kv_dtype) == (0.95, "bf16")

@@ -120,6 +120,14 @@ def _moe_mxfp4(rows: Columns) -> Iterator[Columns]:
     yield {name: column[keep] for name, column in ours.items()} | {"_keep": keep}
 
 
+def _moe_minimax(rows: Columns) -> Iterator[Columns]:
+    """vLLM's own rows of MiniMax-M2.5 with 8-bit blocks (Triton), which take up to 1.5 times SGLang's."""
+    ours = _experts(rows)
+    shape = (ours["hidden"] == 3072) & (ours["inter"] == 1536) & (ours["experts"] == 256)
+    keep = shape & (ours["dtype"] == "fp8_block") & (ours["ep"] == 1)
+    yield {name: column[keep] for name, column in ours.items()} | {"_keep": keep}
+
+
 def _moe_deepep(phase: str) -> Callable[[Columns], Iterator[Columns]]:
     def convert(rows: Columns) -> Iterator[Columns]:
         yield _experts(rows) | {"phase": np.full(len(rows["latency"]), phase, object)}
@@ -202,6 +210,7 @@ SOURCES = (
     Source("moe", "moe/sglang", "moe_perf", EXPERTS, _moe),
     Source("moe", "moe/trtllm", "moe_perf", EXPERTS, _moe),
     Source("moe", "moe/vllm", "moe_perf", EXPERTS, _moe_mxfp4),
+    Source("moe", "moe/vllm", "moe_perf", EXPERTS, _moe_minimax, ("0.19.0",)),
     Source("moe_deepep", "moe/sglang", "wideep_context_moe_perf",
            ("phase", *EXPERTS), _moe_deepep("prefill")),
     Source("moe_deepep", "moe/sglang", "wideep_generation_moe_perf",
