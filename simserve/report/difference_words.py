@@ -101,7 +101,10 @@ def relative_words(share: float | None) -> str:
 
 def signed(value: float, decimals: int = 3) -> str:
     """Return a number with its sign, a real minus, and 0 without any; no digit beyond `decimals`."""
-    text = number(abs(round(float(value), decimals)))
+    size = abs(float(value))
+    text = number(size)
+    if len(text.partition(".")[2]) > decimals:
+        text = f"{size:.{decimals}f}"
     if float(text.replace(",", "")) == 0:
         return "0"
     return ("−" if value < 0 else "+") + text

@@ -7,6 +7,7 @@ from the ledger that simulations use.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -79,8 +80,10 @@ def bound(
 
 def _short(message: str) -> str:
     """Return what the message says, without the place of the pools that nobody wrote."""
-    lines = [line.rpartition("pools[")[2] if "pools[" in line else line for line in message.splitlines()]
-    return "; ".join(line.partition("]: ")[2] or line for line in lines)
+    return "; ".join(_PLACE.sub("", line) for line in message.splitlines())
+
+
+_PLACE = re.compile(r"^.*?pools\[\d+\][\w.]*: ")
 
 
 def _too_slow(model: ModelSpec, pools: Sequence[PlannedPool], work: Workload, target: Target) -> Bound | None:

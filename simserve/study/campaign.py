@@ -165,6 +165,12 @@ def campaign(
         executor = EXECUTORS.get(options.executor)(it, options.workers, options.address)
         try:
             yield Campaign(it, runs, executor, options)
+        except ScenarioError:
+            if all(outcome.row is None for outcome in runs.outcomes.values()):
+                path.unlink(
+                    missing_ok=True
+                )  # a mistake was made, no run: nothing stands in its way once mended
+            raise
         finally:
             executor.close()
             runs.close()

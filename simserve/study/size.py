@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simserve.errors import ScenarioError
+from simserve.hardware import load_gpu
 from simserve.scenario.build import Parts
 from simserve.scenario.load import LoadedScenario, changed
 from simserve.scenario.study_spec import SizeSpec
@@ -139,6 +140,7 @@ class SizeSearch:
     def _bounded(self) -> list[State]:
         trace = build_trace(changed(self.it, {}))
         work, parts = workload_of(self.it, trace), Parts()
+        self._require_gpus(parts)
         all_families = families(self.it, self.spec)
         dropped = self._dropped(all_families)
         states = []
@@ -154,6 +156,13 @@ class SizeSearch:
                 State(family, found, most, low=max(found.units, 1), closed=found.impossible and "impossible")
             )
         return states
+
+    def _require_gpus(self, parts: Parts) -> None:
+        """Refuse a GPU that nobody knows: that is a slip of the pen, not a deployment that does not fit."""
+        folders = parts.of(changed(self.it, {}))[1].folders
+        for name in self.spec.catalogue:
+            with self.it.blame("size", "catalogue", name):
+                load_gpu(name, folders)
 
     def _dropped(self, found: list[Family]) -> dict[int, Bound]:
         """Return the families that a condition drops."""

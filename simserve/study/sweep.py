@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from simserve.errors import ScenarioError
@@ -57,10 +58,17 @@ def run_sweep(campaign: Campaign, spec: SweepSpec) -> tuple[dict[str, Any], list
             }
         )
     if all(record["row"] is None for record in records):
-        reasons = list(dict.fromkeys(record["reason"] for record in records))
-        raise ScenarioError("\n".join(["no point of the sweep can be run:", *reasons[:5]]))
+        raise ScenarioError("\n".join(_why_none(records)))
     paths = list(dict.fromkeys(path for point in plan for path in point.settings))
     return _study(it, spec, plan, records, paths), records, paths
+
+
+def _why_none(records: list[Record]) -> list[str]:
+    """Return lines that say why no point could be run; reasons that differ in numbers alone count as one."""
+    first: dict[str, str] = {}
+    for record in records:
+        first.setdefault(re.sub(r"\d[\d.,]*", "#", record["reason"]), record["reason"])
+    return [f"no point of the sweep can be run, {len(records):,} were tried:", *list(first.values())[:5]]
 
 
 def _rank(row: Row) -> tuple[float, ...]:

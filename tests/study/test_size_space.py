@@ -185,6 +185,13 @@ def test_an_slo_that_nobody_can_meet_is_said_with_the_bound(tmp_path: Path) -> N
     assert "4.17 ms" in study["impossible"][0]["because"]
 
 
+def test_what_does_not_fit_says_why_without_a_place_that_nobody_wrote(tmp_path: Path) -> None:
+    """`bound` names the pool that it made up: `pools[0].tp: tp = 3 does not divide ...`."""
+    size = {"catalogue": {"h100_sxm": {"price_per_gpu_hour": 2.0}}, "tp": [3]}
+    study, _ = searched(scenario(size, 5.0, {"ttft_ms": 500.0}), tmp_path)
+    assert study["impossible"][0]["because"].startswith("tp = 3 does not divide the 32 attention heads")
+
+
 def test_what_misses_says_by_how_much(tmp_path: Path) -> None:
     size = {"catalogue": {"h100_sxm": {"price_per_gpu_hour": 2.0}}, "tp": [1], "replicas": 2}
     study, _ = searched(scenario(size, 30.0, {"ttft_ms": 20.0, "attainment": 0.9}), tmp_path)

@@ -221,6 +221,11 @@ def test_what_makes_no_sense_is_refused(
         ("size", "", "has no size"),
         ("size", "size: {catalogue: {}}", "at least 1"),
         ("size", "size: {catalogue: {h100_sxm: {price_per_gpu_hour: 0}}}", "greater than 0"),
+        (
+            "size",
+            "size: {catalogue: {h100: {price_per_gpu_hour: 1}}}",
+            "size.catalogue.h100: unknown GPU 'h100' (did you mean 'h100_sxm'?)",
+        ),
         ("search", "", "has no search"),
         ("search", "search: {over: {pools.0.tp: [1]}}", "at least one column in minimise or maximise"),
         ("search", "search: {over: {pools.0.tp: [1]}, minimise: [ttft]}", "no column 'ttft'"),
@@ -232,6 +237,17 @@ def test_studies_without_a_question_are_refused(
     done = simserve(command, study_file(more + "\n"), "--out", "out", "--workers", 1)
     assert done.exit_code == 2, done.output
     assert message in done.stderr
+
+
+def test_a_mistake_is_told_once_and_leaves_nothing_behind(study_file: Callable, simserve: Callable) -> None:
+    block = "sweep: {over: {engine.max_num_seqz: [1, 2, 3], pools.0.replicas: [1, 2]}}\n"
+    done = simserve("sweep", study_file(block), "--out", "out", "--workers", 1)
+    assert done.exit_code == 2
+    assert done.stderr.count("unknown key 'max_num_seqz'") == 1
+    assert "no point of the sweep can be run, 6 were tried" in done.stderr
+    mended = study_file("sweep: {over: {engine.max_num_seqs: [8]}}\n")
+    done = simserve("sweep", mended, "--out", "out", "--workers", 1)
+    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize("command", ["capacity", "size"])
