@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from simserve.latency.blocks.plan import Plan
 from simserve.latency.kernels import Machine
-from simserve.latency.overhead import OVERHEADS, EngineOverhead
+from simserve.latency.overhead import EngineOverhead, is_built_in
 
 
 def with_measured_launches(overhead: EngineOverhead, machine: Machine, plan: Plan) -> EngineOverhead:
     """Return the constants with those replaced that were measured on this machine."""
     times = {kind: _times(machine, kind) for kind in ("eager", "graph")}
-    if not all(times.values()) or not overhead.capture_sizes or OVERHEADS.get(overhead.name) != overhead:
+    if not all(times.values()) or not overhead.capture_sizes or not is_built_in(overhead):
         return overhead
     kernel_us = _slope(times["eager"])
     # A line through scattered times can meet zero kernels below zero: launching takes no less than nothing.

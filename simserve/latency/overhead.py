@@ -8,7 +8,7 @@ kernel, so the GPU waits if launching takes longer than computing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simserve.errors import ScenarioError, nearest
 
@@ -131,11 +131,34 @@ TRTLLM = EngineOverhead(
     },
 )
 OVERHEADS = {overhead.name: overhead for overhead in (IDEAL, VLLM, SGLANG, TRTLLM)}
+_UP_TO = ", graphs up to "
 
 
 def overhead_named(name: str) -> EngineOverhead:
-    """Return the overhead constants called `name`; raises `ScenarioError` if there are none."""
-    if name not in OVERHEADS:
-        known = ", ".join(sorted(OVERHEADS))
-        raise ScenarioError(f"unknown engine overhead {name!r}{nearest(name, OVERHEADS)}; known: {known}")
-    return OVERHEADS[name]
+    """Return the overhead constants called `name`; raises `ScenarioError` if there are none.
+
+    Beside those of `OVERHEADS`, the names that `with_graphs` gives.
+    """
+    known, up_to, largest = name.partition(_UP_TO)
+    if known not in OVERHEADS:
+        names = ", ".join(sorted(OVERHEADS))
+        raise ScenarioError(f"unknown engine overhead {name!r}{nearest(name, OVERHEADS)}; known: {names}")
+    if not up_to:
+        return OVERHEADS[known]
+    if not largest.isdecimal() or not int(largest) or not OVERHEADS[known].capture_sizes:
+        raise ScenarioError(f"engine overhead {name!r}: graphs go up to 1 or more sequences, and need graphs")
+    return with_graphs(OVERHEADS[known], int(largest))
+
+
+def with_graphs(overhead: EngineOverhead, largest: int) -> EngineOverhead:
+    """Return the constants with CUDA graphs up to `largest` sequences, and of it; their name says so."""
+    sizes = (*(size for size in overhead.capture_sizes if size < largest), largest)
+    return replace(overhead, name=f"{overhead.name}{_UP_TO}{largest}", capture_sizes=sizes)
+
+
+def is_built_in(overhead: EngineOverhead) -> bool:
+    """Return True if the constants are ours, not those of a file."""
+    try:
+        return overhead_named(overhead.name) == overhead
+    except ScenarioError:
+        return False

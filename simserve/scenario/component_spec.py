@@ -23,7 +23,8 @@ class EngineSpec(Part):
     block_size: Degree | None = Field(None, description="Tokens per KV block; default: the engine version's.")
     overhead: str | None = Field(
         None,
-        description="The engine's own time per step and request: vllm, sglang, ideal (none), or a file that "
+        description="The engine's own time per step and request: vllm, sglang, trtllm, ideal (none), one of "
+        "these with another largest CUDA graph ('vllm, graphs up to 64'), or a file that "
         "`simserve calibrate` wrote; default: the engine's.",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="Settings of the policy, by name.")

@@ -36,12 +36,18 @@ def version_of(row: Row) -> tuple[int, ...]:
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
+def all_at_start(row: Row) -> bool:
+    """Return True if all requests of the run were there at its start."""
+    return not row.get("concurrency") and "queued at t=0" in row.get("arrival", "")
+
+
 def options_of(row: Row, assumed: list[str]) -> Options:
     """Return settings beside the preset's, and name in `assumed` what they rest on."""
     framework, options = row["framework"].lower(), Options()
     if framework == "tensorrt-llm":
         options |= TRTLLM_OPTIONS
-        assumed.append(f"TensorRT-LLM run as {TRTLLM_POLICY} with its own limits")
+        if not all_at_start(row):  # the limits of these are the bench's: see `published_trtllm`
+            assumed.append(f"TensorRT-LLM run as {TRTLLM_POLICY} with the default limits of its server")
     if framework == "vllm" and () < version_of(row) < (0, 14):
         options["async_scheduling"] = False
         assumed.append("asynchronous scheduling off, as before vLLM 0.14")

@@ -17,7 +17,7 @@ from simserve.paths import data_dir
 from simserve.policy.presets import ENGINES
 from simserve.scenario import Scenario
 from simserve.validate.names import dtype, gpu_name, model_preset
-from simserve.validate.published_flags import TRTLLM_POLICY, options_of, version_of
+from simserve.validate.published_flags import TRTLLM_POLICY, all_at_start, options_of, version_of
 from simserve.validate.published_inferencex import server_of
 from simserve.validate.published_split import split_of, split_pools
 from simserve.validate.published_trtllm import bench
@@ -70,7 +70,7 @@ def setup_of(row: Row, overhead: str | None = None, profiles: Sequence[str] = ()
         pool = _pool(row, assumed) | (server.pool if server else {})
         engine = {"preset": _engine(row, assumed), **options_of(row, assumed)}
         engine |= server.options if server else {}
-        if _is_trtllm(row) and _all_at_start(row):
+        if _is_trtllm(row) and all_at_start(row):
             engine |= _as_benched(row, pool, assumed)
         plain = {
             "name": row["row_id"],
@@ -147,10 +147,6 @@ def _is_trtllm(row: Row) -> bool:
     return row["framework"].lower() == "tensorrt-llm"
 
 
-def _all_at_start(row: Row) -> bool:
-    return not row.get("concurrency") and "queued at t=0" in row.get("arrival", "")
-
-
 def _eight_bit_cache(row: Row) -> bool:
     """True for NVIDIA's FP8 and NVFP4 checkpoints, and for gpt-oss by its recipe except on Hopper."""
     hopper = "h100" in row["gpu"].lower() or "h200" in row["gpu"].lower()
@@ -187,7 +183,7 @@ def _workload(row: Row, assumed: list[str]) -> dict[str, Any]:
         if not row.get("num_requests"):
             assumed.append(f"{REQUESTS_PER_CLIENT} requests per client")
         arrivals, loop = _AT_ONCE, {"closed_loop": {"concurrency": clients}}
-    elif _all_at_start(row):
+    elif all_at_start(row):
         requests = round(float(row.get("num_requests") or OFFLINE_REQUESTS))
         if not row.get("num_requests"):
             assumed.append(f"{OFFLINE_REQUESTS:,} requests")

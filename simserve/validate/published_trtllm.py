@@ -2,18 +2,19 @@
 
 The page names the CUDA graphs that were captured; limits were left to trtllm-bench, which derives them from
 the memory that weights leave and the lengths (`tensorrt_llm/bench/build/tuning.py`); its default scheduler
-policy, guaranteed_no_evict, admits a request only where its whole answer fits.
+policy, guaranteed_no_evict, admits a request only where its whole answer fits. Chunked prefill is off unless
+asked for, so the bench lets the longest prompt pass beside a full batch (`get_settings` in
+`tensorrt_llm/bench/benchmark/utils/general.py`); rows give one length of prompt, taken as the longest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import ceil, floor
 from typing import Any, NamedTuple
 
 from simserve.hardware import GpuSpec
-from simserve.latency.overhead import OVERHEADS, TRTLLM
+from simserve.latency.overhead import TRTLLM, with_graphs
 from simserve.model import ModelSpec, total_params
 from simserve.model.dtypes import PLAIN_BYTES, weight_format
 from simserve.model.kv import kv_bytes_per_token
@@ -61,7 +62,7 @@ def bench(
         "max_num_seqs": max(1, min(sequences, per_rank)),
         "max_num_batched_tokens": max(tokens, round(prompt) + sequences),
     }
-    return Bench(options, round((own + cache) / gpu.hbm_bytes, 4), with_graphs(sequences))
+    return Bench(options, round((own + cache) / gpu.hbm_bytes, 4), with_graphs(TRTLLM, sequences).name)
 
 
 def counted_weights(model: ModelSpec, weights: str) -> float:
@@ -90,14 +91,6 @@ def limits(fitting: float, prompt: float, answer: float) -> tuple[int, int]:
     if tokens < 4096:
         return most, max(2048, _up(tokens, 256))
     return most, _up(tokens, 512 if tokens < 8192 else 1024)
-
-
-def with_graphs(sequences: int) -> str:
-    """Return the name of TensorRT-LLM's overhead with graphs up to the limit of sequences, and of it."""
-    name = f"trtllm, graphs up to {sequences}"
-    sizes = (*(size for size in TRTLLM.capture_sizes if size < sequences), sequences)
-    OVERHEADS.setdefault(name, replace(TRTLLM, name=name, capture_sizes=sizes))
-    return name
 
 
 def _up(value: float, step: int) -> int:

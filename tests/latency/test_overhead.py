@@ -8,6 +8,7 @@ from simserve.core import Chunk, Request
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.latency import OVERHEADS, EngineOverhead, compile_step_latency, overhead_named
+from simserve.latency.overhead import is_built_in, with_graphs
 from simserve.model import Parallelism, load_model
 
 
@@ -57,6 +58,23 @@ def test_capture_sizes_follow_the_engines():
 def test_every_constant_says_where_it_comes_from(overhead):
     constants = {field.name for field in fields(overhead)} - {"name", "kernels", "provenance"}
     assert set(overhead.provenance) == constants
+
+
+def test_graphs_up_to_a_size_are_a_name_of_their_own():
+    """The name alone finds the constants again, as a resolved scenario must, and nothing is kept of it."""
+    few = with_graphs(overhead_named("vllm"), 20)
+    assert few.capture_sizes == (1, 2, 4, 8, 16, 20)
+    assert overhead_named("vllm, graphs up to 20") == few
+    assert is_built_in(few)
+    assert not is_built_in(EngineOverhead("vllm, graphs up to 20", capture_sizes=(1, 2)))
+    assert not is_built_in(EngineOverhead("overheads/mine.yaml"))
+    assert few.name not in OVERHEADS
+
+
+@pytest.mark.parametrize("name", ["ideal, graphs up to 8", "vllm, graphs up to 0", "vllm, graphs up to all"])
+def test_graphs_up_to_nothing_are_refused(name):
+    with pytest.raises(ScenarioError, match=name):
+        overhead_named(name)
 
 
 def test_an_unknown_overhead_is_named():
