@@ -34,7 +34,8 @@ class EngineSpec(Part):
     def _gather(cls, value: Any) -> Any:
         """Accept a bare preset name, and take every key that is not ours as a setting of the policy.
 
-        Beside a preset, `policy` is vLLM's option of that name (fcfs or priority).
+        Beside a preset, which says whose policy it is, `policy` is a setting like others: vLLM's says what
+        its option of that name is called here.
         """
         if isinstance(value, str):
             return {"preset": value}

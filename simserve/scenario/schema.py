@@ -23,7 +23,7 @@ def scenario_schema() -> dict[str, Any]:
     _mapping_of(parts["EngineSpec"])["policy"] = {
         "type": "string",
         "description": f"Without a preset: {', '.join(POLICIES)}, or package.module:Class. "
-        "With one: the option of that name.",
+        "Not beside one: the preset says whose policy it is.",
     }
     schema["properties"]["model"]["examples"] = preset_names()
     schema["properties"]["router"]["default"] = RouterSpec.model_fields["kind"].default

@@ -32,8 +32,6 @@ NOT_MODELLED: dict[str, str] = {
     "min_free_slots_delay": _DELAY,
     "stream_interval": _FRONT,
     "speculative_algorithm": "speculative decoding is simulated with vLLM's scheduler only",
-    "enable_two_batch_overlap": "steps are not split into overlapping microbatches",
-    "enable_dp_attention": "attention data parallelism is not simulated",
     "enable_lora": "adapters are not simulated",
     # the KV cache
     "max_total_tokens": "tokens follow from memory: set gpu_memory_utilization of the pool",
@@ -75,6 +73,8 @@ ELSEWHERE = {
     "pp_size": "is the pool's pp",
     "dp_size": "is the pool's dp",
     "ep_size": "is the pool's ep",
+    "enable_dp_attention": "is the pool's dp",
+    "enable_two_batch_overlap": "is the pool's overlap.two_batch",
 }
 """Options that a scenario says under another name or in another place."""
 

@@ -39,12 +39,9 @@ NOT_MODELLED: dict[str, NotModelled] = {
     "structured_outputs_config": NotModelled("grammars are not simulated"),
     "enable_lora": NotModelled("adapters are not simulated"),
     "max_loras": NotModelled("adapters are not simulated"),
-    "enable_dbo": NotModelled("steps are not split into overlapping microbatches"),
-    "dp_sync_interval": NotModelled("attention data parallelism is not simulated", NEW),
+    "dp_sync_interval": NotModelled("ranks of a group stop stepping with the last request of all", NEW),
     # the KV cache
-    "num_gpu_blocks_override": NotModelled(
-        "blocks follow from memory: set gpu_memory_utilization of the pool"
-    ),
+    "num_gpu_blocks_override": NotModelled(_BLOCKS),
     "kv_cache_memory_bytes": NotModelled(_BLOCKS),
     "prefix_match_unit": NotModelled("prefixes match in whole blocks: set block_size", NEW),
     "prefix_caching_hash_algo": NotModelled("content is compared exactly, whatever the hash"),
@@ -64,7 +61,6 @@ NOT_MODELLED: dict[str, NotModelled] = {
     # tiers and hand-over
     "kv_offloading_size": NotModelled(_TIERS),
     "kv_offloading_backend": NotModelled(_TIERS),
-    "kv_transfer_config": NotModelled(_TIERS),
     "kv_events_config": NotModelled("routers see the prefix cache as it is, or as old as their refresh_ms"),
     "swap_space": NotModelled("V1 does not swap: a preempted request is recomputed", ("0.15",)),
     "cpu_offload_gb": NotModelled("weights are in HBM"),
@@ -83,6 +79,8 @@ ELSEWHERE = {
     "pipeline_parallel_size": "is the pool's pp",
     "data_parallel_size": "is the pool's dp",
     "enable_expert_parallel": "is the pool's ep",
+    "enable_dbo": "is the pool's overlap.two_batch",
+    "kv_transfer_config": "is the scenario's transfer between pools with roles, or the pool's kv_tiers",
 }
 """Options that a scenario says under another name or in another place."""
 
