@@ -13,6 +13,8 @@ from simserve.report.format import number, percent
 from simserve.report.study_words import size_headline
 
 MOST_ROWS = 30
+MOST_SIZES = 3
+"""Deployments of each kind: the answer stands above them, and should still be on the screen."""
 PLAIN_WIDTH = 140
 HEADING_WIDTH = 10
 
@@ -22,7 +24,7 @@ def print_sweep(study: dict[str, Any]) -> None:
     table = Table(title=study["name"], title_justify="left", box=None, padding=(0, 1, 0, 0))
     for name in short_names(study["paths"]).values():
         table.add_column(_heading(name), overflow="fold")
-    for name in ("TTFT p99\nms", "TPOT p50\nms", "output\ntokens/s", "cost/M\ntokens", "SLO"):
+    for name in ("TTFT\np99\nms", "TPOT\np50\nms", "output\ntokens\n/s", "cost/M\ntokens", "SLO"):
         table.add_column(name, justify="right", no_wrap=True)
     done = [point for point in study["points"] if point["status"] == "done"]
     for point in done[:MOST_ROWS]:
@@ -63,7 +65,7 @@ def slo_words(point: dict[str, Any]) -> str:
     targets = point["targets"]
     if not targets or targets[0]["estimate"] is None:
         return "–"
-    return f"{point['slo']} ({percent(targets[0]['estimate'])})"
+    return f"{point['slo']} {percent(targets[0]['estimate'])}"
 
 
 def print_size(study: dict[str, Any]) -> None:
@@ -71,18 +73,26 @@ def print_size(study: dict[str, Any]) -> None:
     console = _console()
     console.print(size_headline(study), style="bold", soft_wrap=True)
     for title, entries in (("meets the SLO", study["feasible"]), ("misses", study["missed"])):
-        for one in entries[:MOST_ROWS]:
+        for one in entries[:MOST_SIZES]:
             why = one["shortfall"] or f"limited by {one['limited_by']}; breaks first: {one['breaks_first']}"
             console.print(
                 f"{title}: {number(one['price_per_hour'])}/h, {one['units']} x {one['words']} "
                 f"({one['gpus']} GPU{'s' if one['gpus'] != 1 else ''}): {why}",
                 soft_wrap=True,
             )
-    for one in study["impossible"][:MOST_ROWS]:
+        _more(console, title, len(entries))
+    for one in study["impossible"][:MOST_SIZES]:
         console.print(f"infeasible: {one['words']} because {one['because']}", soft_wrap=True)
+    _more(console, "infeasible", len(study["impossible"]))
     work = study["work"]
     console.print(
         f"{work['simulated']:,} of {work['deployments']:,} deployments simulated "
         f"({work['stopped_early']:,} stopped early), {work['simulated_requests']:,} requests",
         soft_wrap=True,
     )
+
+
+def _more(console: Console, title: str, entries: int) -> None:
+    """Say how many lines were spared."""
+    if entries > MOST_SIZES:
+        console.print(f"{title}: {entries - MOST_SIZES:,} more, all in the report")
