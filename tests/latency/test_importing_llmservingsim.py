@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from extra_profiles import FOLDER, needs_extra, read_extra
 
+from simserve.core import Chunk
 from simserve.errors import ProfileError
-from simserve.latency import ProfileStore
+from simserve.hardware import load_gpu
+from simserve.latency import ProfileStore, compile_step_latency
+from simserve.latency.explain import explain_step
 from simserve.latency.importing.llmservingsim import import_llmservingsim
+from simserve.model import load_model
+from simserve.model.parallel import Parallelism
 
 NAME = "rtx4090_llama-3.1-8b_tp1"
 
@@ -15,7 +22,7 @@ NAME = "rtx4090_llama-3.1-8b_tp1"
 @needs_extra
 def test_measured_times_come_back(tmp_path):
     done = {op: rows for _, op, rows in import_llmservingsim(FOLDER, tmp_path, ["rtx_4090"])}
-    assert set(done) == {"attn_decode", "attn_prefill", "gemm"}
+    assert set(done) == {"attn_decode", "attn_prefill", "attn_mixed", "elementwise", "gemm"}
     store = ProfileStore([tmp_path], shipped=False)
     dense = read_extra(f"{NAME}_dense")
     # Llama-3.1-8B: 32 query and 8 KV heads of 128, MLP of 14336 gated, hidden size 4096, 128256 words
@@ -34,6 +41,29 @@ def test_measured_times_come_back(tmp_path):
     assert found.numbers("latency_us")[0] == pytest.approx(
         head[(head.layer == "lm_head") & (head.sequences == 8)].time_us.iloc[0]
     )
+
+
+@needs_extra
+def test_steps_of_measured_parts_take_what_was_measured(tmp_path):
+    """A chunk on a cached prefix, decodes beside it, and the kernels that only move memory."""
+    list(import_llmservingsim(FOLDER, tmp_path, ["rtx_4090"]))
+    latency = compile_step_latency(
+        load_model("llama-3.1-8b"), load_gpu("rtx_4090"), Parallelism(), profiles=ProfileStore([tmp_path])
+    )
+    rows = read_extra(f"{NAME}_attention")
+    shape = (rows.prefill_chunk == 256) & (rows.kv_prefill == 1024)
+    alone_us = rows[shape & (rows.n_decode == 0)].time_us.iloc[0]
+    beside = shape & (rows.n_decode == 32) & (rows.kv_decode == 1024)
+    mixed_us = rows[beside].time_us.iloc[0]
+    request = SimpleNamespace(id=0)
+    chunk = [Chunk(request, 256, 1024, True)]  # type: ignore[arg-type]
+    names = [(part.name, part.us / 32) for part in explain_step(latency, 32, 32 * 1024, chunk)]
+    attention = dict(name for name in names if name[0].startswith("attention, "))
+    assert attention["attention, prefill"] == pytest.approx(alone_us, rel=1e-3)
+    assert sum(attention.values()) == pytest.approx(mixed_us, rel=1e-3)
+    dense = read_extra(f"{NAME}_dense")
+    wanted = dense[(dense.layer == "act_fn") & (dense.tokens == 288)].time_us.iloc[0]
+    assert dict(names)["MLP activation"] == pytest.approx(wanted, rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 `<gpu>_<model>_tp<degree>_attention.csv[.gz]` (one attention call: new and cached tokens of one prompt,
 decodes and their context), `..._dense` (a layer by tokens) and `..._per_sequence` (the head by sequences), in
-microseconds. Taken: matrix products, attention of fresh prompts, decode attention. Experts, mixed calls and
-calls on a cached prefix have no table here and are left out.
+microseconds. Taken: matrix products, norms and the like, attention of prompts (fresh and on a cached prefix),
+of decodes, and of decodes beside a chunk. Experts have no table here, and mixtures of unequal lengths
+(`..._skew`) judge a rule (`kernels.tail`): both are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import pandas as pd
 
 from simserve.errors import ProfileError, nearest
 from simserve.hardware import gpu_names
+from simserve.latency.blocks.ends import SAMPLING_PASSES
 from simserve.latency.profile_file import ProfileTable, write_profile
+from simserve.latency.roofline import BYTES
 from simserve.model import ModelSpec, load_model
 from simserve.model.spec import DenseFfn, GqaAttention
 
@@ -101,8 +104,43 @@ def _products(source: Source) -> dict[str, tuple[int, int]]:
     return shapes | {"lm_head": (model.vocab_size // tp, model.hidden_size)}
 
 
+def _moved(source: Source) -> dict[str, tuple[str, int]]:
+    """Return (kind, bytes per row) of each kernel that only moves memory, counted as the blocks do.
+
+    Their profiler times the write to the cache with attention, so the rotary embedding's row has none to pay.
+    """
+    model, tp, width = source.model, source.tp, BYTES[DTYPE]
+    kinds = {
+        "embedding": ("embedding", 2 * model.hidden_size * width),
+        "layernorm": ("add_rmsnorm", 4 * model.hidden_size * width),
+        "final_layernorm": ("rmsnorm", 2 * model.hidden_size * width),
+        "sampler": ("argmax", SAMPLING_PASSES * 4 * model.vocab_size),
+    }
+    for group in model.layers:
+        for attention in group.attentions:
+            if isinstance(attention, GqaAttention):
+                queries = attention.num_attention_heads * attention.head_dim // tp
+                keys = max(1, attention.num_key_value_heads // tp) * attention.head_dim
+                both = 2 * (queries + keys) * width
+                kinds["rotary_emb"] = ("rope_write", both + 2 * keys * 2 * width)
+                kinds["qk_norm"] = ("rmsnorm", both)
+        for ffn in group.ffns:
+            if isinstance(ffn, DenseFfn):
+                kinds["act_fn"] = ("silu_mul", ffn.matrices * (ffn.intermediate_size // tp) * width)
+    return kinds
+
+
 def _dense(source: Source, rows: pd.DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     size = "tokens" if source.kind == "dense" else "sequences"
+    for layer, (kind, row_bytes) in _moved(source).items():
+        found = rows[rows["layer"] == layer]
+        yield (
+            "elementwise",
+            [
+                {"kind": kind, "dtype": DTYPE, "row_bytes": row_bytes, "tokens": int(count), "latency_us": us}
+                for count, us in zip(found[size], found["time_us"], strict=True)
+            ],
+        )
     for layer, (n, k) in _products(source).items():
         found = rows[rows["layer"] == layer]
         yield (
@@ -134,12 +172,24 @@ def _attention(source: Source, rows: pd.DataFrame) -> Iterator[tuple[str, list[d
             for n, context, us in zip(alone["n_decode"], alone["kv_decode"], alone["time_us"], strict=True)
         ],
     )
-    fresh = rows[(rows["prefill_chunk"] > 0) & (rows["n_decode"] == 0) & (rows["kv_prefill"] == 0)]
+    prompts = rows[(rows["prefill_chunk"] > 0) & (rows["n_decode"] == 0)]
     yield (
         "attn_prefill",
         [
-            heads | {"batch": 1, "q_len": int(new), "latency_us": us}
-            for new, us in zip(fresh["prefill_chunk"], fresh["time_us"], strict=True)
+            heads | {"batch": 1, "q_len": int(new), "prefix_len": int(cached), "latency_us": us}
+            for new, cached, us in zip(
+                prompts["prefill_chunk"], prompts["kv_prefill"], prompts["time_us"], strict=True
+            )
+        ],
+    )
+    mixed = rows[(rows["prefill_chunk"] > 0) & (rows["n_decode"] > 0)]
+    axes = ("batch", "kv_len", "prefix_len", "q_len")
+    columns = [mixed[name] for name in ("n_decode", "kv_decode", "kv_prefill", "prefill_chunk")]
+    yield (
+        "attn_mixed",
+        [
+            heads | dict(zip(axes, map(int, size), strict=True)) | {"latency_us": us}
+            for *size, us in zip(*columns, mixed["time_us"], strict=True)
         ],
     )
 
@@ -154,7 +204,7 @@ def _table(path: Path, op: str, rows: list[dict[str, Any]]) -> ProfileTable:
     for row in rows:
         times[tuple(row[name] for name in keys)].append(float(row["latency_us"]))
     shapes = sorted(times)
-    text = {"dtype", "kv_dtype"}
+    text = {"dtype", "kv_dtype", "kind"}
     columns = {
         name: np.array([shape[place] for shape in shapes], object if name in text else np.int64)
         for place, name in enumerate(keys)
