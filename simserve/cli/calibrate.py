@@ -19,7 +19,9 @@ def calibrate(
     out: Annotated[Path, typer.Option(help="File to write; a scenario cites it as engine.overhead.")],
     fit: Annotated[
         list[str] | None,
-        typer.Option(help="Constants to fit: client_us (default), gap_us, step_us, sequence_us, request_us."),
+        typer.Option(
+            help="Constants to fit: client_us (default), gap_us, saved_us, step_us, sequence_us, request_us."
+        ),
     ] = None,
     base: Annotated[
         str, typer.Option(help="Engine whose constants are the start: vllm, sglang, ideal.")

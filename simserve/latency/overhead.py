@@ -28,6 +28,9 @@ class EngineOverhead:
     """True if the CPU prepares the next step while the GPU computes this one."""
     gap_us: float = 0.0
     """GPU idle time between two steps that overlap does not hide."""
+    saved_us: float = 0.0
+    """What a step takes less than its kernels, timed one by one, add up to: back to back, one starts while
+    the one before ends."""
     capture_sizes: tuple[int, ...] = ()
     """Batch sizes with a CUDA graph, ascending; empty: no graphs and no launch cost (an ideal engine)."""
     launch_layer_us: float = 0.0
@@ -66,6 +69,7 @@ _CPU = (
     "126 us per step, 4.4 us per sequence, 32 us per layer launched"
 )
 _CLIENT = "0: time between client and engine loop (HTTP, tokeniser, network) is not counted"
+_SAVED = "0: kernels take as long back to back as one by one"
 
 IDEAL = EngineOverhead("ideal", provenance={"all": "no engine cost: kernels only"})
 VLLM = EngineOverhead(
@@ -83,6 +87,7 @@ VLLM = EngineOverhead(
         "request_us": "0: requests are tokenised in another process",
         "overlapped": "vLLM 0.33.0 default: asynchronous scheduling",
         "gap_us": "0: assumed hidden by asynchronous scheduling",
+        "saved_us": _SAVED,
         "capture_sizes": "vLLM 0.33.0 default: 1, 2, 4, 8..248 by 8, 256..512 by 16",
         "launch_layer_us": _CPU,
         "client_us": _CLIENT,
@@ -104,6 +109,7 @@ SGLANG = EngineOverhead(
         "request_us": "0: requests are tokenised in another process",
         "overlapped": "SGLang 0.5.23 default: overlap scheduler",
         "gap_us": "0: assumed hidden by the overlap scheduler",
+        "saved_us": _SAVED,
         "capture_sizes": "SGLang 0.5.23 default on 80-141 GB cards: 1, 2, 4, 8, 12, 16..256 by 8",
         "launch_layer_us": _CPU,
         "client_us": _CLIENT,
@@ -125,6 +131,7 @@ TRTLLM = EngineOverhead(
         "request_us": "0: requests are tokenised in another process",
         "overlapped": "TensorRT-LLM 1.0, PyTorch backend: overlap scheduler on by default",
         "gap_us": "0: assumed hidden by the overlap scheduler",
+        "saved_us": _SAVED,
         "capture_sizes": "cuda_graph_config of TensorRT-LLM's performance overview (v1.0)",
         "launch_layer_us": _CPU,
         "client_us": _CLIENT,

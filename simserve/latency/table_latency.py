@@ -100,7 +100,7 @@ class TableLatency:
         self._step_cpu_ns = round(1000 * overhead.step_us)
         self._sequence_cpu_ns = round(1000 * overhead.sequence_us)
         self._chunk_cpu_ns = round(1000 * overhead.request_us)
-        self._gap_ns = round(1000 * overhead.gap_us)
+        self._gap_ns = round(1000 * (overhead.gap_us - overhead.saved_us))
 
     # -- the contract -------------------------------------------------------------------------------------
 

@@ -25,7 +25,14 @@ from simserve.validate.measured import compare
 from simserve.validate.measured_replay import replay
 from simserve.validate.measured_runs import WHOLE, Float64, MeasuredRun
 
-PROBES_US = {"client_us": 1000.0, "gap_us": 100.0, "step_us": 100.0, "sequence_us": 10.0, "request_us": 100.0}
+PROBES_US = {
+    "client_us": 1000.0,
+    "gap_us": 100.0,
+    "saved_us": 100.0,
+    "step_us": 100.0,
+    "sequence_us": 10.0,
+    "request_us": 100.0,
+}
 """Constants that can be fitted, and how far each is moved to see what it does (microseconds)."""
 OBSERVED = ("ttft_mean", "tpot_mean")
 _ROUNDS = 2
