@@ -14,6 +14,7 @@ from simserve.engine.rank import Rank
 from simserve.engine.recorder import Recorder
 from simserve.engine.replica import Replica
 from simserve.engine.spec import ReplicaSpec
+from simserve.engine.uneven import minding_lengths, table_of
 from simserve.engine.view import View
 from simserve.router.base import Router, Target
 
@@ -57,8 +58,11 @@ class Cluster:
         self._targets: Sequence[Target] = self._views or self.replicas
 
     def _build(self, spec: ReplicaSpec, rank: int) -> Replica:
-        table = self.tables.setdefault(id(spec.latency), DecodeTable(spec.latency))
-        return _replica_class(spec)(self.env, self, spec, rank, table)
+        table = self.tables.setdefault(id(spec.latency), table_of(spec.latency))
+        kind = _replica_class(spec)
+        if getattr(spec.latency, "uneven", None):
+            kind = minding_lengths(kind)
+        return kind(self.env, self, spec, rank, table)
 
     def _make_views(self, refresh_ns: int) -> list[View]:
         """Let a router with a refresh interval see the replicas as of its last refresh."""

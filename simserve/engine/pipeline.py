@@ -67,6 +67,7 @@ class PipelineReplica(Replica):
     def _launch(self, batch: Batch, lane: int, stage_free_ns: list[int]) -> _Flight:
         """Send a microbatch through the stages, each of which it holds for one step time."""
         now_ns = self.env.now
+        self._lane = self.books.lanes[lane]
         self.books.begin(batch, now_ns)
         run = None
         if batch.chunks:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,6 @@ from simserve.core import Chunk, LinkResult, Request, SplitResult, Trace
 from simserve.core.halves import DecodeRequest, KvMoved
 from simserve.engine.boundary import Clock
 from simserve.engine.cluster import Cluster, Progress
-from simserve.engine.decode_table import DecodeTable
 from simserve.engine.desk import Desk
 from simserve.engine.drafting import SplitDraftRank, SplitDraftReplica
 from simserve.engine.handover import Handover, Route
@@ -31,6 +31,7 @@ from simserve.engine.spec import ReplicaSpec
 from simserve.engine.split_replica import SplitPipelineReplica, SplitRank, SplitReplica
 from simserve.engine.split_spec import SplitSpec
 from simserve.engine.stages import StageRecorder
+from simserve.engine.uneven import minding_lengths, table_of
 from simserve.engine.view import View
 from simserve.errors import InvariantError
 
@@ -73,13 +74,15 @@ class SplitCluster(Cluster):
     # -- building --------------------------------------------------------------------------------------
 
     def _build(self, spec: ReplicaSpec, rank: int) -> Replica:
-        table = self.tables.setdefault(id(spec.latency), DecodeTable(spec.latency))
+        table = self.tables.setdefault(id(spec.latency), table_of(spec.latency))
         self._prefill_side.cluster, self._prefill_side.front = self, self.front
         make = SplitPipelineReplica if spec.latency.stages > 1 else SplitReplica
         if spec.group is not None:
             make = SplitRank
         if spec.acceptance is not None:
             make = SplitDraftReplica if spec.group is None else SplitDraftRank
+        if getattr(spec.latency, "uneven", None):
+            make = cast("type[SplitReplica]", minding_lengths(make))
         side = self._prefill_side if spec.role == "prefill" else self
         replica = make(self.env, side, spec, rank, table)  # pyright: ignore[reportArgumentType]
         replica.split = self

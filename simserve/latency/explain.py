@@ -61,7 +61,7 @@ def _attention(
         if decodes:
             mean = np.array([float(max(1, decode_context // decodes))])
             beside = layers.prefill.decode_beside(decodes, mean) if chunks else None
-            cost = beside.work if beside else layers.decode.cost(decodes, mean)
+            cost = beside.work if beside else latency.attention_cost(layers, decodes, mean)
             us = float(cost.us[0]) * layers.times
             if beside:
                 whole_us = _mixed_us(layers, beside, chunks, chunks_us / layers.times)

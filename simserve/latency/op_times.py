@@ -27,6 +27,8 @@ class Decoded(NamedTuple):
     visits: Int64
     """How often each step was taken, int64[PAGE]."""
     durations_ns: Int64
+    level_ns: int = 0
+    """What unequal contexts added to the attention of each."""
 
 
 DECODE, MIXED, ENGINE, OTHER = (
@@ -59,12 +61,12 @@ def op_times(latency: TableLatency, decoded: Iterable[Decoded]) -> dict[str, flo
     sequences: defaultdict[int, int] = defaultdict(int, latency.sequence_visits)
     found: defaultdict[str, float] = defaultdict(float)
     rest = DRAFTS if getattr(latency, "drafts", None) else ENGINE
-    for number, page, visits, durations_ns in decoded:
+    for number, page, visits, durations_ns, level_ns in decoded:
         steps = int(visits.sum())
         run_tokens, sampled = latency.decode_counts(number)
         tokens[run_tokens] += steps
         sequences[sampled] += steps
-        attention = float((latency.attention_page_ns(number, page) * visits).sum())
+        attention = float((latency.attention_page_ns(number, page) * visits).sum()) + level_ns * steps
         whole = float((durations_ns * visits).sum())
         found[DECODE] += attention
         counted = latency.tokens_ns(run_tokens) + latency.sequences_ns(sampled)

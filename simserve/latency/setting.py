@@ -31,6 +31,8 @@ class KernelSettings(TypedDict, total=False):
     """The kernel of routed experts; None: the engine's own choice."""
     profiles: ProfileStore | None
     """None: those that ship."""
+    max_model_len: int | None
+    """Longest context that the engine was started with; None: the model's."""
     analytic: Analytic
     """What to do without a measured table: refuse raises `ProfileError`; allow costs the kernel by roofline,
     tagged so, and names it in `estimated`."""
@@ -59,6 +61,7 @@ def setting_of(
     expert_load: ExpertLoad = "uniform",
     moe_backend: MoeBackend | None = None,
     profiles: ProfileStore | None = None,
+    max_model_len: int | None = None,
     analytic: Analytic = "allow",
     engine: str = "vllm",
     lockstep: bool = False,
@@ -92,6 +95,7 @@ def setting_of(
         lockstep,
         all2all,
         redundant_experts,
+        max_model_len=max_model_len or spec.max_position_embeddings,
     )
 
 

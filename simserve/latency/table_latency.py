@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from simserve.core import Chunk
 from simserve.latency.base import PAGE, PROVENANCE
-from simserve.latency.blocks.plan import DecodeKernel, Plan
+from simserve.latency.blocks.plan import AttentionLayers, Plan
 from simserve.latency.costs import Cost
 from simserve.latency.counted import CountedTimes
 from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, Float64
 from simserve.latency.kernels.beside import ChunkBeside, call_time
 from simserve.latency.overhead import EngineOverhead
+from simserve.latency.uneven import Layers, UnevenDecodes, padded_sizes
 
 Int64 = NDArray[np.int64]
 
@@ -95,23 +96,32 @@ class TableLatency:
     def _set_overhead(self, overhead: EngineOverhead) -> None:
         """Turn the overhead into integers, so that stepping and pages cannot round differently."""
         self._graphs = overhead.capture_sizes[-1] if overhead.capture_sizes else 0
-        self._padded = [overhead.padded(tokens) for tokens in range(self._graphs + 1)]
+        self._padded = padded_sizes(overhead)
         self._launch_ns = round(1000 * overhead.launch_layer_us * self.plan.layers) if self._graphs else 0
         self._step_cpu_ns = round(1000 * overhead.step_us)
         self._sequence_cpu_ns = round(1000 * overhead.sequence_us)
         self._chunk_cpu_ns = round(1000 * overhead.request_us)
         self._gap_ns = round(1000 * (overhead.gap_us - overhead.saved_us))
+        uneven = [Layers(layers.tail, layers.times) for layers in self.plan.attention if layers.tail]
+        self.uneven = UnevenDecodes(uneven, self._padded) if uneven else None
+        """What unequal contexts add; None: steps depend on the sum of contexts alone."""
 
     # -- the contract -------------------------------------------------------------------------------------
 
-    def decode_page(self, sequences: int, page: int) -> array[int]:
-        """Return PAGE + 1 cumulative times of decode steps (see `StepLatency`)."""
+    def decode_page(self, sequences: int, page: int, level_ns: int = 0) -> array[int]:
+        """Return PAGE + 1 cumulative times of decode steps (see `StepLatency`).
+
+        `level_ns` is what unequal contexts add to attention (see `uneven`).
+        """
         cumulative = np.zeros(PAGE + 1, np.int64)
-        np.cumsum(self._decode_steps(sequences, page), out=cumulative[1:])
+        np.cumsum(self._decode_steps(sequences, page, level_ns), out=cumulative[1:])
         return array("q", cumulative.tobytes())
 
-    def step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> int:
-        """Return the duration of a step with prompt chunks (see `StepLatency`)."""
+    def step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk], longest: int = 0) -> int:
+        """Return the duration of a step with prompt chunks (see `StepLatency`).
+
+        `longest` is the longest context of the decodes; 0: as long as the others.
+        """
         tokens = sequences = decodes
         attention_ns = 0
         booked = self._booked_ns
@@ -132,7 +142,7 @@ class TableLatency:
             key = (decodes, page_number)
             if batch and self._mixes:
                 page = self._mixed_pages.get(key) or self._price_mixed_page(key)
-                decode_ns = self._beside_ns(page, place, chunks, attention_ns)
+                decode_ns = self._beside_ns(page, place, chunks, attention_ns, longest)
             else:
                 page = self._pages.get(key) or self._price_page(key)
                 decode_ns = page.attention_ns[place]
@@ -162,7 +172,9 @@ class TableLatency:
         fixed_us, token_us = self._hop_us
         return round((fixed_us + tokens * token_us) * 1000) if self.stages > 1 else 0
 
-    def decode_provenance(self, sequences: int, page: int, visits: NDArray[np.int64]) -> dict[str, float]:
+    def decode_provenance(
+        self, sequences: int, page: int, visits: NDArray[np.int64], level_ns: int = 0
+    ) -> dict[str, float]:
         """Return ns by provenance of the page's steps, each weighted with its visits (int64[PAGE])."""
         key = (sequences, page)
         attention = self._pages.get(key) or self._price_page(key)
@@ -170,7 +182,8 @@ class TableLatency:
         total = np.bincount(np.frombuffer(attention.tags, np.uint8), weights=weighted, minlength=4)
         run_tokens = self._padded[sequences] if sequences <= self._graphs else sequences
         total += self._counted_parts(run_tokens, sequences) * int(visits.sum())
-        whole = float((self._decode_steps(sequences, page) * visits).sum())
+        total[EXTRAPOLATED] += float(level_ns) * int(visits.sum())
+        whole = float((self._decode_steps(sequences, page, level_ns) * visits).sum())
         total[ANALYTIC] += whole - total.sum()
         return dict(zip(PROVENANCE, total.tolist(), strict=True))
 
@@ -231,14 +244,14 @@ class TableLatency:
 
     # -- how ----------------------------------------------------------------------------------------------
 
-    def _decode_steps(self, sequences: int, page: int) -> Int64:
+    def _decode_steps(self, sequences: int, page: int, level_ns: int = 0) -> Int64:
         """Return the duration of each step of a page, int64[PAGE]: what `step_ns` says, vectorised."""
         key = (sequences, page)
         attention = self._pages.get(key) or self._price_page(key)
         graph = sequences <= self._graphs
         run_tokens = self._padded[sequences] if graph else sequences
         counted_ns = self._tokens.at(run_tokens) + self._sequences.at(sequences)
-        busy_ns = np.frombuffer(attention.attention_ns, np.int64) + counted_ns
+        busy_ns = np.frombuffer(attention.attention_ns, np.int64) + (counted_ns + level_ns)
         if not graph:
             busy_ns = np.maximum(busy_ns, self._launch_ns)
         cpu_ns = self._step_cpu_ns + self._sequence_cpu_ns * sequences
@@ -255,17 +268,21 @@ class TableLatency:
         total_us: Float64 = np.zeros(PAGE)
         tags = np.zeros(PAGE, np.uint8)
         for layers in self.plan.attention:
-            cost = self._attention_cost(layers.decode, sequences, context)
+            cost = self.attention_cost(layers, sequences, context)
             total_us += cost.us * layers.times
             np.maximum(tags, cost.tags, out=tags)
         made = self._pages[key] = _Page(_to_ns(total_us), tags)
         return made
 
-    def _attention_cost(self, kernel: DecodeKernel, sequences: int, context: Float64) -> Cost:
-        """Return one layer's attention of decoding sequences."""
-        return kernel.cost(sequences, context)
+    def attention_cost(self, layers: AttentionLayers, sequences: int, context: Float64) -> Cost:
+        """Return one layer's attention of decoding sequences of equal context (float64[n])."""
+        if self.uneven is None or layers.tail is None:
+            return layers.decode.cost(sequences, context)
+        return self.uneven.decode_cost(layers.tail, layers.decode, sequences, context)
 
-    def _beside_ns(self, page: _MixedPage, place: int, chunks: Sequence[Chunk], chunks_ns: int) -> int:
+    def _beside_ns(
+        self, page: _MixedPage, place: int, chunks: Sequence[Chunk], chunks_ns: int, longest: int
+    ) -> int:
         """Return what decoding sequences add to chunks that alone take `chunks_ns`, and book it."""
         work_ns, longest_ns, blocks = float(page.work_ns[place]), page.longest_ns[place], 1
         for _, new, cached, _ in chunks:
@@ -280,6 +297,9 @@ class TableLatency:
         if self._measured_mixes:
             ratio, tag = self._mix_ratio(page.sequences, page.first_context + place, chunks)
             whole_ns *= ratio
+        if longest and self.uneven:  # what it exceeds the mean by it walks alone, if no chunk walks as long
+            alone_ns = page.longest_ns[place] + self.uneven.walk_ns * (longest - page.first_context - place)
+            whole_ns += max(0.0, alone_ns - longest_ns)
         decode_ns = round(whole_ns) - chunks_ns
         self._booked_ns[tag] += decode_ns
         return decode_ns

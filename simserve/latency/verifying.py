@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from simserve.core import Chunk
 from simserve.latency.base import PAGE, PROVENANCE
-from simserve.latency.blocks.plan import DecodeKernel, Plan
+from simserve.latency.blocks.plan import AttentionLayers, DecodeKernel, Plan
 from simserve.latency.costs import Cost
 from simserve.latency.grid import ANALYTIC, Float64
 from simserve.latency.kernels.attention import DecodeAttention
@@ -77,9 +77,10 @@ class VerifyingLatency(TableLatency):
         self._quiet = False
         """True while nothing is booked."""
         super().__init__(plan, graphs_of(overhead, queries), estimated=estimated)
+        self.uneven = None  # calls with several queries per sequence split no context, and pack no heads
 
-    def step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> int:
-        """Return the duration of a step with prompt chunks (see `StepLatency`)."""
+    def step_ns(self, decodes: int, decode_context: int, chunks: Sequence[Chunk], longest: int = 0) -> int:
+        """Return the duration of a step with prompt chunks (see `StepLatency`; `longest` is not used)."""
         tokens, shown = self.queries * decodes, self.sampled * decodes
         attention_ns, booked, batch, lasts = 0, self._booked_ns, len(chunks), 0
         for _, new, cached, last in chunks:
@@ -116,7 +117,9 @@ class VerifyingLatency(TableLatency):
         finally:
             self._quiet = False
 
-    def decode_provenance(self, sequences: int, page: int, visits: Int64) -> dict[str, float]:
+    def decode_provenance(
+        self, sequences: int, page: int, visits: Int64, level_ns: int = 0
+    ) -> dict[str, float]:
         """Return ns by provenance of the page's steps, each weighted with its visits (int64[PAGE])."""
         drafts = self.drafts.decode_provenance(sequences, page, visits) if self.drafts else {}
         return _explained(super().decode_provenance(sequences, page, visits), drafts)
@@ -131,7 +134,7 @@ class VerifyingLatency(TableLatency):
         if self.drafts:
             self.drafts.forget()
 
-    def _decode_steps(self, sequences: int, page: int) -> Int64:
+    def _decode_steps(self, sequences: int, page: int, level_ns: int = 0) -> Int64:
         """Return the duration of each step of a page, int64[PAGE]: what `step_ns` says, vectorised."""
         key = (sequences, page)
         attention = self._pages.get(key) or self._price_page(key)
@@ -166,8 +169,9 @@ class VerifyingLatency(TableLatency):
         tokens = self.queries * sequences
         return (self._padded[tokens] if tokens <= self._graphs else tokens), self.sampled * sequences
 
-    def _attention_cost(self, kernel: DecodeKernel, sequences: int, context: Float64) -> Cost:
-        return verify_cost(kernel, sequences, context, self.queries)
+    def attention_cost(self, layers: AttentionLayers, sequences: int, context: Float64) -> Cost:
+        """Return one layer's attention of sequences that are verified."""
+        return verify_cost(layers.decode, sequences, context, self.queries)
 
 
 class DraftPasses:

@@ -1,4 +1,7 @@
-"""vLLM 0.19 runs of LLMServingSim's bench, with its own layer times as kernel tables; nothing is fitted."""
+"""vLLM 0.19 runs of LLMServingSim's bench, with its own layer times as kernel tables.
+
+Nothing is fitted but one constant of the RTX 4090, to that run itself.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from simserve.validate.published import read_rows, run_row
 
 SHARED = Path(__file__).parents[3] / "shared"
 TABLE = SHARED / "validation" / "published" / "llmservingsim_vllm_runs.csv"
+FITTED = str(Path(__file__).parents[2] / "scenarios" / "overheads" / "vllm-0.19-rtx-4090.yaml")
 LAYERS = SHARED / "kernel_profiles_extra" / "llmservingsim"
 
 pytestmark = pytest.mark.skipif(
@@ -26,20 +30,19 @@ def profiles(tmp_path_factory) -> str:
 
 
 @pytest.mark.parametrize(
-    ("group", "e2e_pct", "from_queue_ms"),  # the last as its source says it
-    # the second misses the bar of 3 %: sequences of unequal length (docs/fidelity.md)
+    ("group", "overhead", "from_queue_ms"),  # the last as its source says it
     [
-        ("RTX4090/Llama-3.1-8B", 3, 65456.6),
-        ("RTXPRO6000/Llama-3.1-8B", 5, 7097.2),
-        ("RTXPRO6000/Qwen3-30B-A3B", 3, 1086.0),
+        ("RTX4090/Llama-3.1-8B", FITTED, 65456.6),
+        ("RTXPRO6000/Llama-3.1-8B", None, 7097.2),
+        ("RTXPRO6000/Qwen3-30B-A3B", None, 1086.0),
     ],
 )
-def test_runs_on_two_cards(group, e2e_pct, from_queue_ms, profiles):
+def test_runs_on_two_cards(group, overhead, from_queue_ms, profiles):
     (row,) = [row for row in read_rows(TABLE) if row["group"].startswith(group)]
-    outcome = run_row(row, TABLE, profiles=[profiles])
+    outcome = run_row(row, TABLE, overhead, [profiles])
     assert not outcome.reason
     assert outcome.metrics["ttft_from_queue_mean"].real == pytest.approx(from_queue_ms / 1000, abs=1e-4)
     errors = {name: abs(pair.error_pct) for name, pair in outcome.metrics.items()}
     assert errors["ttft_mean"] <= 10
-    assert errors["tpot_mean"] <= 3.2
-    assert errors["e2e_mean"] <= e2e_pct
+    assert errors["tpot_mean"] <= 3
+    assert errors["e2e_mean"] <= 3

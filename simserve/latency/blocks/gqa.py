@@ -28,7 +28,8 @@ def add_gqa(plan: Plan, attention: GqaAttention, setting: Setting, times: int) -
     prefill = PrefillAttention(setting.machine, heads, decode)
     name = "attention" if attention.span == "full" else f"attention ({attention.span} {heads.window})"
     mixes = None if heads.chunked else measured_mixes(setting.machine, heads, prefill.mixed_ruled_us)
-    plan.attention.append(AttentionLayers(name, decode, prefill, times, mixes))
+    tail = prefill.tail(setting.max_model_len) if setting.machine.engine == "vllm" else None
+    plan.attention.append(AttentionLayers(name, decode, prefill, times, mixes, tail))
 
 
 def local_heads(attention: GqaAttention, setting: Setting) -> Heads:

@@ -12,6 +12,7 @@ from simserve.latency.kernels.expert_counts import ExpertCounts
 from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mixed import MeasuredMixes
+from simserve.latency.kernels.tail import WalkTail
 from simserve.model.parallel import Parallelism
 
 
@@ -99,6 +100,8 @@ class AttentionLayers(NamedTuple):
     times: int
     mixes: MeasuredMixes | None = None
     """How decodes beside a chunk were measured, where they were."""
+    tail: WalkTail | None = None
+    """What unequal contexts add, where a kernel's longest tiles end alone."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,8 @@ class Setting:
     redundant_experts: int = 0
     remote_ffn: bool = False
     """True: FFN layers run on other GPUs; only their norms and routers are part of this plan."""
+    max_model_len: int = 0
+    """Longest context that the engine was started with."""
 
     @property
     def activation_dtype(self) -> str:

@@ -37,8 +37,13 @@ class DecodeAttention:
         self._batch_factor: float = found[1] if found else 1.0
         self.bytes_per_us: float = found[2] if found else machine.peaks.hbm_bytes_per_s / 1e6
         """Bandwidth that large calls sustain."""
-        self._launch_us = float(self._grid.at(1.0, 1.0)) if self._grid else 0.0
+        self.launch_us = float(self._grid.at(1.0, 1.0)) if self._grid else 0.0
         self._splits = machine.traits.splits_contexts
+
+    def measured_sequences(self) -> tuple[int, ...]:
+        """Return the numbers of sequences that were measured, or that stand-in rows amount to, ascending."""
+        batches = self._grid.axes[0].tolist() if self._grid else []
+        return tuple(sorted({max(1, round(batch / self._batch_factor)) for batch in batches}))
 
     def cost(self, sequences: float, context: Float64) -> Cost:
         """Return the cost of `sequences` sequences that attend `context` tokens each (float64[n])."""
@@ -71,11 +76,11 @@ class DecodeAttention:
         """Return the time to start, and to read the cache at the bandwidth that large calls sustain."""
         read_us = sequences * context * (self.heads.kv_bytes / self.bytes_per_us)
         if self._splits:
-            return self._launch_us + read_us
+            return self.launch_us + read_us
         base, slope, most = FA2_START_US
         start_us = min(most, base + slope * log2(max(1.0, sequences * self.heads.kv_heads)))
         shown = np.minimum(1.0, context / FA2_START_TOKENS)
-        return read_us + np.maximum(self._launch_us, shown * start_us)
+        return read_us + np.maximum(self.launch_us, shown * start_us)
 
     def _work(self, sequences, context):
         """Return FLOPs and bytes."""

@@ -6,15 +6,25 @@ what decoding sequences cost in the same call.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from simserve.latency.costs import Cost
 from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, INTERPOLATED, MEASURED, Float64, Grid
 from simserve.latency.kernels.attention import DecodeAttention
-from simserve.latency.kernels.beside import NO_CHUNK, ChunkBeside, DecodesBeside, MixedCall, call_time
+from simserve.latency.kernels.beside import (
+    DECODE_KEYS,
+    NO_CHUNK,
+    ChunkBeside,
+    DecodesBeside,
+    MixedCall,
+    call_time,
+)
 from simserve.latency.kernels.cached import CachedPrompts, on_a_prefix, without_prefix
 from simserve.latency.kernels.heads import Heads, measured_rows
 from simserve.latency.kernels.machine import Machine
+from simserve.latency.kernels.tail import QUERY_ROWS, WalkTail
 from simserve.latency.kernels.walk import TileWalk
 from simserve.latency.profile_file import ProfileTable
 
@@ -31,6 +41,11 @@ class PrefillAttention:
         self._walk: TileWalk | None = None
         self._mixed: MixedCall | None = None
         self._cached: CachedPrompts | None = None
+        # Tables of mixed calls hold each chunk, and each batch of decodes, hundreds of times.
+        self._one_chunk = cache(
+            lambda new, old: (self.chunk_us(1, new, old)[0], self.chunk_beside(1, new, old))
+        )
+        self._decodes = cache(lambda count, context: self.decode_beside(count, np.array([float(context)])))
         if found is None:
             machine.missing("attn_prefill", f"prefill attention of {heads}")
         else:
@@ -89,13 +104,35 @@ class PrefillAttention:
         """Return what decoding sequences bring into a call with prompt chunks; None if they cost the same."""
         return self._mixed.decodes(sequences, context) if self._mixed else None
 
+    def tail(self, max_model_len: int) -> WalkTail | None:
+        """Return what unequal contexts of decodes add, in an engine started with `max_model_len`.
+
+        None where the kernel shares its work evenly, where a window keeps contexts equal, where a
+        multiprocessor holds more than one tile (A100), and without tables.
+        """
+        if self._mixed is None or self.heads.window or self.machine.traits.tile_rows != QUERY_ROWS:
+            return None
+        bytes_per_us = min(self.decode.bytes_per_us, self.machine.peaks.hbm_bytes_per_s / 1e6)
+        heads = self.heads
+        return WalkTail(
+            self.decode.launch_us,
+            DECODE_KEYS * self._key_us,
+            self._key_us,
+            heads.kv_bytes / bytes_per_us,
+            heads.q_heads,
+            heads.kv_heads,
+            heads.head_dim,
+            self.machine.traits.multiprocessors,
+            max_model_len,
+            self.decode.measured_sequences(),
+        )
+
     def mixed_ruled_us(self, sequences: int, context: float, cached: int, new: int) -> float:
         """Return what one chunk beside `sequences` decodes takes by the rule."""
-        alone_us, _ = self.chunk_us(1, new, cached)
-        beside = self.decode_beside(sequences, np.array([float(context)]))
+        alone_us, chunk = self._one_chunk(new, cached)
+        beside = self._decodes(sequences, context)
         if beside is None:
             return alone_us + self.decode.one_us(sequences, context)
-        chunk = self.chunk_beside(1, new, cached)
         longest_us = float(beside.longest_us[0])
         return call_time(
             alone_us,

@@ -1,0 +1,97 @@
+"""Fast-forward equals stepping where steps depend on how unequal the contexts are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simserve.engine import ReplicaSpec, simulate
+from simserve.engine.uneven import LengthLane, UnevenSteps
+from simserve.hardware import load_gpu
+from simserve.latency import compile_step_latency
+from simserve.latency.table_latency import TableLatency
+from simserve.model import load_model
+from simserve.model.parallel import Parallelism
+from simserve.policy.base import POLICIES
+from simserve.router.base import ROUTERS
+from tests.laws.checkers import all_laws, results_agree
+from tests.laws.test_fast_forward_on_traces import (
+    BLOCK_SIZE,
+    PARAMS,
+    SLICES,
+    agree_under_pressure,
+    piece,
+    run,
+)
+
+
+def latency(pp: int = 1) -> TableLatency:
+    return compile_step_latency(load_model("llama-3.1-8b"), load_gpu("rtx_pro_6000"), Parallelism(pp=pp))
+
+
+@pytest.mark.parametrize("policy", ["vllm", "sglang", "static"])
+def test_fast_forward_is_stepping(policy: str) -> None:
+    agree_under_pressure(SLICES["azure conversation"], policy, latency(), latency())
+
+
+def test_pipelines_mind_lengths_too() -> None:
+    part = SLICES["azure conversation"]
+    trace = piece(part)
+    limits = {"kv_blocks": part.kv_blocks, "block_size": BLOCK_SIZE, "max_model_len": part.max_model_len}
+    results = []
+    for fast_forward in (True, False):
+        cls, router = POLICIES.get("vllm"), ROUTERS.get("round_robin")
+        policy = cls(cls.Params(**PARAMS["vllm"]), **limits, lanes=2)
+        spec = ReplicaSpec("one", "all", 2, policy, latency(pp=2), **limits, limit_reason="as set")
+        results.append(simulate(trace, [spec], router(router.Params(), seed=0), fast_forward=fast_forward))
+    results_agree(*results)
+    all_laws(results[0], trace, part.max_model_len)
+
+
+def test_lanes_know_the_contexts_of_their_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every decision: the lane's sum is the batch's, its longest is the longest answer's."""
+    seen = []
+    price = UnevenSteps.page_of
+
+    def checked(self, batch):
+        lane = self.books.lanes[0]
+        contexts = sorted(
+            answer.request.prompt_tokens + answer.shown + lane.step - answer.joined_step
+            for answer in self.books.answers.values()
+            if answer.end_step >= 0
+        )
+        assert isinstance(lane, LengthLane)
+        lengths = lane._lengths(len(contexts))
+        assert (lengths.sequences, lengths.total) == (batch.decodes, batch.decode_context)
+        assert list(lengths.longest) == contexts[::-1]
+        assert lengths.squares == sum(context**2 for context in contexts)
+        assert lane.longest == contexts[-1]
+        seen.append(lane.level_ns(self.latency.uneven))
+        return price(self, batch)
+
+    monkeypatch.setattr(UnevenSteps, "page_of", checked)
+    part = SLICES["azure conversation"]
+    run(piece(part), part, "vllm", latency(), True)
+    assert len(seen) > 300
+    assert len(set(seen)) > 10
+
+
+def test_unequal_contexts_cost_time() -> None:
+    """The same traffic with every prompt of the mean length is served sooner."""
+    part = SLICES["azure conversation"]
+    trace = piece(part)
+    mean = np.full(len(trace), round(trace.prompt_tokens.mean()))
+    alike = replace(trace, prompt_tokens=mean)
+    ends = [run(one, part, "vllm", latency(), True).last_token_ns.max() for one in (trace, alike)]
+    assert ends[1] < ends[0]
+
+
+def test_what_is_added_is_booked() -> None:
+    """Time by provenance adds up to the busy time, with what unequal contexts add in it."""
+    part = SLICES["azure conversation"]
+    result = run(piece(part), part, "vllm", latency(), True)
+    busy_ns = sum(replica.busy_ns for replica in result.replicas)
+    assert sum(result.provenance_ns.values()) == pytest.approx(busy_ns, rel=1e-6)
+    assert sum(result.op_ns.values()) == pytest.approx(busy_ns, rel=1e-3)
