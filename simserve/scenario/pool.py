@@ -232,7 +232,8 @@ def _latency(
     load = spec.expert_load or DEFAULT_EXPERT_LOAD
     dtypes = (spec.weights_dtype, spec.kv_dtype, spec.experts_dtype)
     drafts = speculation and (speculation.drafter, speculation.spec.num_speculative_tokens)
-    key = (gpu.name, parallel, dtypes, spec.moe_backend, load, engine.overhead.name, drafts)
+    kernels = (*dtypes, spec.moe_backend, spec.max_model_len)
+    key = (gpu.name, parallel, kernels, load, engine.overhead.name, drafts)
     if key not in compiled:
         make = compile_step_latency if speculation is None else partial(plain_latency, speculation)
         compiled[key] = make(
@@ -246,6 +247,7 @@ def _latency(
             expert_load=load,
             overhead=engine.overhead,
             profiles=profiles,
+            max_model_len=spec.max_model_len,
             analytic=loaded.scenario.analytic,
         )
     return compiled[key]
