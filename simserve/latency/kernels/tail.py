@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import ceil, exp
 from typing import NamedTuple
 
@@ -50,6 +50,7 @@ def keys_of_block(head_dim: int) -> int:
     return 256 if head_dim <= 64 else 128 if head_dim <= 128 else 64
 
 
+@cache
 def splits(tiles: int, multiprocessors: int, blocks: int) -> int:
     """Return into how many parts `tiles` contexts of `blocks` blocks of keys are cut."""
     slots = 2 * multiprocessors
@@ -171,6 +172,8 @@ class WalkTail:
 
 def parts_of(longest: Sequence[int], part: int, most: int) -> list[int]:
     """Return the longest parts, descending and `most` at most, of contexts cut every `part` keys."""
+    if longest[0] < part:
+        return list(longest[:most])
     whole = sum(length // part for length in longest)
     rest = sorted((length % part for length in longest), reverse=True)
     return ([part] * min(whole, most) + [length for length in rest if length])[:most]
