@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from simserve.core import PoolFacts
 from simserve.errors import ScenarioError
@@ -11,9 +11,9 @@ from simserve.hardware import GpuSpec, load_gpu
 from simserve.latency import ProfileStore
 from simserve.latency.afd import AfdLatency
 from simserve.latency.compile_afd import FfnGpus, check_alternating, compile_afd_latency
-from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.kernels.hop import Network
 from simserve.latency.roofline import peaks_of
+from simserve.latency.setting import KernelSettings
 from simserve.model import ModelSpec, Parallelism
 from simserve.model.ffn_ledger import ffn_ledger
 from simserve.model.ledger import MemoryLine
@@ -81,12 +81,10 @@ def afd_latency(
     ffn: FfnPool,
     spec: PoolSpec,
     engine: ResolvedEngine,
-    profiles: ProfileStore,
+    settings: KernelSettings,
     *,
-    expert_load: ExpertLoad,
     redundant_experts: int,
     solve_us: float,
-    analytic: Any,
 ) -> AfdLatency:
     """Return the step times of one replica: its attention ranks and its FFN GPUs."""
     afd = spec.afd
@@ -97,16 +95,10 @@ def afd_latency(
         gpu,
         Parallelism(tp=spec.tp, dp=spec.dp),
         FfnGpus(ffn.gpu, ffn.gpus, afd.microbatches, network if afd.exchange == "network" else None),
-        weights_dtype=spec.weights_dtype,
-        kv_dtype=spec.kv_dtype,
-        experts_dtype=spec.experts_dtype,
-        moe_backend=spec.moe_backend,
-        expert_load=expert_load,
         redundant_experts=redundant_experts,
         solve_us=solve_us,
         overhead=engine.overhead,
-        profiles=profiles,
-        analytic=analytic,
+        **settings,
     )
 
 

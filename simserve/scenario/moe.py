@@ -20,12 +20,14 @@ from simserve.latency.compile_lockstep import compile_lockstep_latency
 from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.lockstep import LockstepLatency
 from simserve.latency.overlap import NO_OVERRIDES
+from simserve.latency.setting import Analytic
 from simserve.model import ModelSpec, Parallelism
 from simserve.model.dtypes import weight_format
 from simserve.model.spec import MoeFfn
 from simserve.scenario.afd import FfnPool, afd_latency, check_afd
 from simserve.scenario.engine import ResolvedEngine
 from simserve.scenario.files import find
+from simserve.scenario.kernel_settings import kernel_settings
 from simserve.scenario.moe_spec import ExpertLoadSpec, PlacementSpec
 from simserve.scenario.pool_spec import PoolSpec
 from simserve.scenario.speculation import Speculation
@@ -93,13 +95,14 @@ def group_latency(
     spec: PoolSpec,
     engine: ResolvedEngine,
     profiles: ProfileStore,
-    analytic: Any,
+    analytic: Analytic,
     ffn: FfnPool | None = None,
     speculation: Speculation | None = None,
 ) -> LockstepLatency:
     """Return the step times of one group."""
     load: ExpertLoad = "uniform" if _sampled(spec) else spec.expert_load  # pyright: ignore
     solve_us = spec.placement.solve_us if spec.placement and spec.placement.per_batch else 0.0
+    settings = kernel_settings(spec, load, profiles, analytic)
     if ffn is not None:
         return afd_latency(
             model,
@@ -107,29 +110,21 @@ def group_latency(
             ffn,
             spec,
             engine,
-            profiles,
-            expert_load=load,
+            settings,
             redundant_experts=redundant_experts(spec),
             solve_us=solve_us,
-            analytic=analytic,
         )
     make = compile_lockstep_latency if speculation is None else partial(verifying_group_latency, speculation)
     return make(
         model,
         gpu,
         parallel,
-        weights_dtype=spec.weights_dtype,
-        kv_dtype=spec.kv_dtype,
-        experts_dtype=spec.experts_dtype,
-        moe_backend=spec.moe_backend,
-        expert_load=load,
         all2all=spec.all2all or "deepep",
         redundant_experts=redundant_experts(spec),
         overlap=spec.overlap or NO_OVERRIDES,
         solve_us=solve_us,
         overhead=engine.overhead,
-        profiles=profiles,
-        analytic=analytic,
+        **settings,
     )
 
 

@@ -27,6 +27,7 @@ from simserve.scenario.afd import FfnPool, afd_assumptions
 from simserve.scenario.engine import ResolvedEngine
 from simserve.scenario.explain import explain
 from simserve.scenario.halves import policy_of
+from simserve.scenario.kernel_settings import kernel_settings
 from simserve.scenario.kv_groups import grouping
 from simserve.scenario.kv_tier_spec import KvTierSpec
 from simserve.scenario.kv_tiers import tier_assumptions, tier_caches
@@ -240,15 +241,9 @@ def _latency(
             model,
             gpu,
             parallel,
-            weights_dtype=spec.weights_dtype,
-            kv_dtype=spec.kv_dtype,
-            experts_dtype=spec.experts_dtype,
-            moe_backend=spec.moe_backend,
-            expert_load=load,
             overhead=engine.overhead,
-            profiles=profiles,
             max_model_len=spec.max_model_len,
-            analytic=loaded.scenario.analytic,
+            **kernel_settings(spec, load, profiles, loaded.scenario.analytic),
         )
     return compiled[key]
 
