@@ -53,8 +53,13 @@ class Journal:
         except BlockingIOError as error:
             os.close(self._file)
             raise ProfileError(f"{path}: another run is writing there") from error
-        lines, size = read_journal(path)
+        _, size = read_journal(path)
         os.ftruncate(self._file, size)
+        self.read_again()
+
+    def read_again(self) -> None:
+        """Take what is on the disk, which an interrupt may have put one row ahead of what is known here."""
+        lines, _ = read_journal(self.path)
         self.rows = [line for line in lines if "case" in line]
         self.sessions = [line["session"] for line in lines if "session" in line]
         self.done = {line["case"] for line in self.rows}
@@ -79,7 +84,8 @@ class Journal:
         self.done.add(row["case"])
 
     def _append(self, line: dict[str, Any]) -> None:
-        text = json.dumps(line, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n"
+        # Columns keep their order: the last of a key is the axis that a table is swept along.
+        text = json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
         data = text.encode()
         if os.write(self._file, data) != len(data):
             raise ProfileError(f"{self.path}: could not be written whole (is the disk full?)")

@@ -86,6 +86,7 @@ def run_plan(
             for op in ops.values():
                 if isinstance(op, OverRanks):
                     op.ranks.close()
+            journal.read_again()
             outcome.rows = write_tables(folder, gpu, journal.rows, journal.sessions)
     return outcome
 

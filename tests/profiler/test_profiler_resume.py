@@ -15,6 +15,7 @@ import pytest
 from simserve.errors import ProfileError
 from simserve.latency.profile_file import read_profile
 from simserve.profiler.journal import Journal, read_journal
+from simserve.profiler.ops import OPS
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,6 +75,24 @@ def test_killed_again_and_again_then_finished(tmp_path: Path) -> None:
         kept = sorted(float(row["latency_us"]) for row in rows if row["op"] == op)
         assert sorted(table.numbers("latency_us")) == pytest.approx(kept, rel=1e-6)
         assert len(table.about["sessions"]) == 3
+        assert tuple(table.about["key_columns"]) == OPS[op].key_columns, (
+            "another order than of a run in one go"
+        )
+
+
+def test_interrupted_by_the_user_it_says_how_to_go_on(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    journal = tmp_path / "cpu" / "journal.jsonl"
+    deadline = time.monotonic() + 90
+    while not whole_lines(journal) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.003)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"{tmp_path / 'cpu'} holds what was measured; go on with --resume\n" in err
+    assert "Traceback" not in err
+    kept = sum(len(read_profile(path)) for path in (tmp_path / "cpu").glob("*.parquet"))
+    assert kept == len(whole_lines(journal))
 
 
 def test_a_torn_line_is_cut_and_a_damaged_one_named(tmp_path: Path) -> None:
