@@ -74,10 +74,11 @@ def _print(found: Check) -> None:
             cells = (shares["measured"], shares["interpolated"], rest)
             table.add_row(step.step, f"{step.ms:.2f}", *(f"{share:.0%}" for share in cells))
         console.print(table)
-    table = _table("Predicting a point that is left out", "operation", "points", "median error", "p95")
-    for one in found.held_out:
-        table.add_row(one.op, str(one.points), f"{one.median:.1%}", f"{one.p95:.1%}")
-    console.print(table)
+    if found.held_out:
+        table = _table("Predicting a point that is left out", "operation", "points", "median error", "p95")
+        for one in found.held_out:
+            table.add_row(one.op, str(one.points), f"{one.median:.1%}", f"{one.p95:.1%}")
+        console.print(table)
     if found.rules:
         table = _table("The simulator's rules", "rule", "calls", "ratio", "median error", "p95")
         for rule, calls, ratio, median, p95 in found.rules:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 
 @contextmanager
@@ -16,16 +17,13 @@ def shown(quiet: bool) -> Iterator[Callable[[int, int, float, str], None] | None
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    columns = (
-        TextColumn("{task.completed} of {task.total}"),
-        BarColumn(bar_width=16),
-        TextColumn("{task.description}"),
-    )
+    bar = BarColumn(bar_width=12, table_column=Column(min_width=12))
+    columns = (bar, TextColumn("{task.description}", table_column=Column(no_wrap=True)))
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting", total=None)
+        task = progress.add_task("measuring bandwidth and peaks of the machine", total=None)
 
         def draw(done: int, planned: int, left_s: float, case: str) -> None:
-            text = f"{max(0, round(left_s))} s left, {case}"
+            text = f"{done} of {planned}, {max(0, round(left_s))} s left, {case}"
             progress.update(task, completed=done, total=planned, description=text)
 
         yield draw

@@ -90,8 +90,12 @@ def run(
         return
     for note in () if quiet else job.notes:
         print(note, file=sys.stderr)
-    with joined(place, kind) if place else nullcontext(), shown(quiet) as progress:
-        outcome = job.run(out, most_s - (time.monotonic() - started), resume, progress)
+    try:
+        with joined(place, kind) if place else nullcontext(), shown(quiet) as progress:
+            outcome = job.run(out, most_s - (time.monotonic() - started), resume, progress)
+    except KeyboardInterrupt:
+        print(f"{out / gpu_name} holds what was measured; go on with --resume", file=sys.stderr)
+        raise
     _report(outcome, quiet, launched=place is not None)
 
 

@@ -11,7 +11,7 @@ from simserve.model.load import load_model
 from simserve.profiler.case import Case
 from simserve.profiler.device import Device, open_device
 from simserve.profiler.launched_ranks import launch
-from simserve.profiler.need import LIBRARIES, need_torch, unusable
+from simserve.profiler.need import LIBRARIES, need_torch, unusable, version_of
 from simserve.profiler.ops import OPS, ops_named
 from simserve.profiler.ops.flex import flex_missing
 from simserve.profiler.plan import plan
@@ -77,6 +77,10 @@ class Job:
         notes = () if backends else tuple(left_out(opened))
         if backends:
             cases = [case for case in cases if case.backend in backends]
+            if not cases:
+                raise ProfileError(
+                    f"--backends {','.join(backends)}: {'; '.join(_why_not(backends, opened))}"
+                )
         return Job(gpu, opened, cases, (dtype, *weights), notes)
 
     def run(
@@ -97,6 +101,17 @@ def check_backends(names: Sequence[str]) -> None:
         if name not in LIBRARIES:
             hint = nearest(name, LIBRARIES)
             raise ProfileError(f"--backends {name!r}{hint}; known: {', '.join(LIBRARIES)}")
+
+
+def _why_not(names: Sequence[str], device: Device) -> Iterator[str]:
+    """Yield why each backend has nothing to measure."""
+    for name in names:
+        if not version_of(name):
+            yield f"{name} is not installed (package {LIBRARIES[name]})"
+        elif why := unusable(name):
+            yield f"{name} cannot be imported ({why})"
+        else:
+            yield f"{name} has no kernel for these operations and dtypes on {device.title}"
 
 
 def left_out(device: Device) -> Iterator[str]:

@@ -100,6 +100,16 @@ def test_what_is_not_timed_is_told(tmp_path: Path) -> None:
     assert found.not_timed == ["gemm dtype=fp32 n=8 k=8 m=8: oom, needs 9 GB"]
 
 
+def test_rows_that_a_killed_run_left_in_its_journal_come_first_in_what_to_do(tmp_path: Path) -> None:
+    rows = [row(*shape, product_us(*shape)) for shape in SHAPES]
+    write(tmp_path, rows[:-3])
+    (tmp_path / "lab" / "journal.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    found = check_profile(tmp_path, "", [], 1, "")
+    assert found.next[0] == "3 measured rows are not in the tables: the run was killed, --resume puts them in"
+    write(tmp_path, rows)
+    assert not any("--resume" in line for line in check_profile(tmp_path, "", [], 1, "").next)
+
+
 def test_measured_prefixes_put_the_rule_right() -> None:
     """Measured points return what was measured; between them the correction is geometric."""
 

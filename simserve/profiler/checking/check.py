@@ -9,6 +9,7 @@ from typing import Any
 
 from simserve.errors import ProfileError, nearest
 from simserve.hardware import load_gpu
+from simserve.latency.profile_file import ProfileTable
 from simserve.latency.profiles import ProfileStore, shipped_profiles
 from simserve.model.load import load_model
 from simserve.model.parallel import Parallelism
@@ -93,10 +94,14 @@ def check_profile(
         for op, table, other in others
         if other is not None and not other.path.samefile(table.path)
     ]
-    not_timed = _not_timed(folder / gpu / NAME)
+    lines, _ = read_journal(folder / gpu / NAME)
+    not_timed = [_outcome(line) for line in lines if line.get("status", "ok") != "ok"]
+    unwritten = sum(line.get("status") == "ok" for line in lines) - sum(map(_rows, tables.values()))
+    advice = [f"{unwritten} measured rows are not in the tables: the run was killed, --resume puts them in"]
+    advice = advice[: unwritten > 0] + _next(steps, estimated, errors)
     return Check(
         gpu, {op: len(table) for op, table in tables.items()}, steps, estimated, errors, rule_errors(spec,
-        store), suspects, [one for one in agreements if one], not_timed, _next(steps, estimated, errors),
+        store), suspects, [one for one in agreements if one], not_timed, advice,
     )  # fmt: skip
 
 
@@ -114,13 +119,15 @@ def _gpu(store: ProfileStore, folder: Path, wanted: str) -> str:
 
 
 def _dtype(tables: dict[str, Any]) -> str:
-    dtypes = tables["gemm"].values("dtype") if "gemm" in tables else ["bf16"]
+    of = next(
+        (table for table in (tables.get("gemm"), *tables.values()) if table and "dtype" in table.names), None
+    )
+    dtypes = of.values("dtype") if of else ["bf16"]
     return "bf16" if "bf16" in dtypes else str(dtypes[0])
 
 
-def _not_timed(journal: Path) -> list[str]:
-    lines, _ = read_journal(journal)
-    return [_outcome(line) for line in lines if line.get("status", "ok") != "ok"]
+def _rows(table: ProfileTable) -> int:
+    return len(table) + table.dropped
 
 
 def _outcome(line: dict[str, Any]) -> str:
