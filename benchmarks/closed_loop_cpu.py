@@ -1,6 +1,6 @@
 """From profile to prediction on the machine at hand: profile this CPU, serve for real, simulate, compare.
 
-    python -m benchmarks.closed_loop_cpu                      some ten minutes, three loads each
+    python -m benchmarks.closed_loop_cpu                      some fifteen minutes, three loads each
     python -m benchmarks.closed_loop_cpu --models tiny:own --page docs/profiling.md
 
 A Llama-like model is served by transformers' continuous batching if that is installed, and, like the MLA/MoE
