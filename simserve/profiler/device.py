@@ -58,15 +58,15 @@ class Device:
         match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
         return int(match[1]) * 1024 if match else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
-    def rotation(self, input_bytes: float) -> int:
-        """Return how many copies of a kernel's inputs together exceed twice the cache.
+    def rotation(self, input_bytes: float, read_bytes: float = 0.0) -> int:
+        """Return how many copies of a kernel's inputs exceed twice the cache by what calls read of them.
 
-        Raises `NotEnoughMemory` if not even one copy fits.
+        `read_bytes` (0: all) is what one call reads. Raises `NotEnoughMemory` if not even one copy fits.
         """
         free = self.free_bytes() * USABLE_SHARE
         if input_bytes > free:
             raise NotEnoughMemory(f"needs {input_bytes / 1e9:.2f} GB, {free / 1e9:.2f} GB are usable")
-        wanted = int(2 * self.cache_bytes / max(1.0, input_bytes)) + 1
+        wanted = int(2 * self.cache_bytes / max(1.0, read_bytes or input_bytes)) + 1
         return max(1, min(wanted, MAX_ROTATION, int(free / max(1.0, input_bytes))))
 
     def default_dtype(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,15 @@ def test_keys_of_prompts_are_checked(monkeypatch: pytest.MonkeyPatch, right: boo
     row = measure_case(case, OPS["mla_bmm"], made.device, 0.05)
     assert row["status"] == ("ok" if right else "wrong"), row
     assert not right or row["error"] == 0
+
+
+@pytest.mark.parametrize(("tokens", "copies"), [(1, 8), (512, 1)])
+def test_experts_that_are_picked_do_not_stay_in_the_cache(tokens: int, copies: int) -> None:
+    """One token reads 2 of 16 experts, 3 x 512 x 384 x 4 bytes each: 7.1 times to 33.6 MB; 512 tokens read all."""
+    made = job("moe")
+    device = replace(made.device, cache_bytes=16 * 2**20)
+    (case,) = [c for c in made.cases if c["tokens"] == tokens and c["load"] == "balanced"]
+    assert OPS["moe"].build(case, device).sets == copies
 
 
 def test_too_large_a_shape_is_recorded_as_out_of_memory() -> None:

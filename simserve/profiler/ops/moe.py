@@ -86,8 +86,11 @@ class _Experts:
     ) -> Kernel:
         dtype, experts = case["dtype"], len(counts)
         activations = "bf16" if dtype.startswith("fp8") else dtype
-        moved = 3 * experts * hidden * inter * width_of(dtype) + 4 * tokens * hidden * width_of(activations)
-        sets = device.rotation(moved)
+        expert_bytes = 3 * hidden * inter * width_of(dtype)
+        rows_bytes = 4 * tokens * hidden * width_of(activations)
+        touched = sum(count > 0 for count in counts)
+        # A call reads the experts that are picked, the same ones whenever a copy's turn comes.
+        sets = device.rotation(experts * expert_bytes + rows_bytes, touched * expert_bytes + rows_bytes)
         ids = whole(device, picks_of(counts, tokens))
         topk = ids.shape[1]
         x = copies(normal(device, tokens, hidden, dtype=activations), sets)
