@@ -114,7 +114,7 @@ def test_keys_of_prompts_are_checked(monkeypatch: pytest.MonkeyPatch, right: boo
 
 @pytest.mark.parametrize(("tokens", "copies"), [(1, 8), (512, 1)])
 def test_experts_that_are_picked_do_not_stay_in_the_cache(tokens: int, copies: int) -> None:
-    """One token reads 2 of 16 experts, 3 x 512 x 384 x 4 bytes each: 7.1 times to 33.6 MB; 512 tokens read all."""
+    """One token reads 2 of 16 experts of 3 x 512 x 384 x 4 bytes: 7.1 times to 33.6 MB; 512 tokens all."""
     made = job("moe")
     device = replace(made.device, cache_bytes=16 * 2**20)
     (case,) = [c for c in made.cases if c["tokens"] == tokens and c["load"] == "balanced"]
