@@ -1,4 +1,4 @@
-"""`simserve report DIR`: a stored run again, as a page, as pictures, or in another tool's format."""
+"""`simserve report DIR`: a stored run or study again, as a page; a run as pictures or for another tool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simserve.errors import ScenarioError, nearest
 
 
 def report(
-    folder: Path = typer.Argument(help="Folder that `simserve run` wrote.", metavar="DIR"),
+    folder: Path = typer.Argument(help="Folder that `simserve run` or a study wrote.", metavar="DIR"),
     figures: Annotated[
         str | None,
         typer.Option(
@@ -30,7 +30,7 @@ def report(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an exported file that exists.")] = False,
 ) -> None:
-    """Write report.html of a finished run again, from its stored results alone.
+    """Write report.html of a finished run or study again, from its stored results alone.
 
     Examples:
 
@@ -39,11 +39,19 @@ def report(
     simserve report reports/demo --figures svg
 
     simserve report reports/demo --export llm-d demo.yaml
+
+    simserve report reports/demo-sweep
     """
     from simserve.report import write_report
     from simserve.report.exports import EXPORTS
     from simserve.report.figures import write_figures
+    from simserve.report.study_pages import STUDY, write_study_page
 
+    if (folder / STUDY).is_file():
+        if figures is not None or export is not None:
+            raise ScenarioError(f"{folder}: is a study; --figures and --export are for single runs")
+        print(write_study_page(folder))
+        return
     if export is not None:
         _check_export(*export, list(EXPORTS), force)
     print(write_report(folder))

@@ -239,6 +239,23 @@ def test_studies_without_a_question_are_refused(
     assert message in done.stderr
 
 
+def test_the_page_of_a_study_is_made_again_from_its_results(study_file: Callable, simserve: Callable) -> None:
+    path = study_file("sweep: {over: {engine.max_num_seqs: [4, 8]}}\n")
+    assert simserve("sweep", path, "--out", "out", "--workers", 1).exit_code == 0
+    page = Path("out/report.html").read_bytes()
+    Path("out/report.html").unlink()
+    done = simserve("report", "out")
+    assert (done.exit_code, done.stdout) == (0, "out/report.html\n")
+    assert Path("out/report.html").read_bytes() == page
+    refused = simserve("report", "out", "--figures", "svg")
+    assert refused.exit_code == 2
+    assert "is a study" in refused.stderr
+    Path("out/study.json").write_text('{"kind": "sweeps"}')
+    refused = simserve("report", "out")
+    assert refused.exit_code == 2
+    assert "kind: found 'sweeps', allowed: sweep, search, capacity, size" in refused.stderr
+
+
 def test_a_mistake_is_told_once_and_leaves_nothing_behind(study_file: Callable, simserve: Callable) -> None:
     block = "sweep: {over: {engine.max_num_seqz: [1, 2, 3], pools.0.replicas: [1, 2]}}\n"
     done = simserve("sweep", study_file(block), "--out", "out", "--workers", 1)

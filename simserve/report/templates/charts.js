@@ -36,7 +36,8 @@
       const { dtick, range } = given[key];  // 1, 2, 5, 10 ... only where their labels have room
       const ems = range && range[1] > 4 ? WIDE_DECADE_EMS : DECADE_EMS;
       if (dtick === "D2" && range && width / (range[1] - range[0]) < ems * size) layout[key].dtick = 1;
-      if (given[key].title) layout[key].title = { ...given[key].title, font: { color: palette.muted } };
+      const standoff = key[0] === "y" ? { standoff: 0.5 * size } : {}; // beside the labels, however wide they are
+      if (given[key].title) layout[key].title = { ...standoff, ...given[key].title, font: { color: palette.muted } };
     }
     return layout;
   };
