@@ -35,8 +35,8 @@ class DecodePage:
         """(first step, step after the last, tokens, steady tokens) of each run since the last fold."""
         self._singles: list[tuple[NDArray[np.int64], int, int]] = []
         """(steps, tokens, steady tokens) of single steps since then."""
-        self._changes: NDArray[np.int64] | None = None
-        """Difference arrays of all runs before, int64[3, PAGE + 1]: times each step was run, tokens shown."""
+        self._changes = np.zeros((3, PAGE + 1), np.int64)
+        """Difference arrays of all runs before: times each step was run, and tokens shown."""
 
     def count(self, offset: int, steps: int, tokens: int, steady_tokens: int) -> None:
         """Count a run of `steps` steps from `offset` on that showed `tokens` per step after its usual gap."""
@@ -55,18 +55,13 @@ class DecodePage:
         self._fold()
         if self._singles:
             self._fold_singles()
-        return np.cumsum(self._folded()[:, :PAGE], axis=1)
-
-    def _folded(self) -> NDArray[np.int64]:
-        if self._changes is None:
-            self._changes = np.zeros((3, PAGE + 1), np.int64)
-        return self._changes
+        return np.cumsum(self._changes[:, :PAGE], axis=1)
 
     def _fold(self) -> None:
         """Add the runs to the difference arrays."""
         first, end, tokens, steady_tokens = np.array(self._runs, np.int64).reshape(-1, 4).T
         self._runs = array("q")
-        for changes, amount in zip(self._folded(), (1, tokens, steady_tokens), strict=True):
+        for changes, amount in zip(self._changes, (1, tokens, steady_tokens), strict=True):
             np.add.at(changes, first, amount)
             np.subtract.at(changes, end, amount)
 
@@ -76,7 +71,7 @@ class DecodePage:
         sizes = [len(entries) for entries, _, _ in self._singles]
         amounts = np.array([(1, tokens, steady) for _, tokens, steady in self._singles], np.int64)
         self._singles = []
-        for changes, amount in zip(self._folded(), np.repeat(amounts, sizes, axis=0).T, strict=True):
+        for changes, amount in zip(self._changes, np.repeat(amounts, sizes, axis=0).T, strict=True):
             np.add.at(changes, entries, amount)
             np.subtract.at(changes, entries + 1, amount)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from functools import cache
+from types import new_class
 from typing import TYPE_CHECKING
 
 from simserve.core import Batch
@@ -152,8 +153,9 @@ def table_of(latency: StepLatency) -> DecodeTable:
 @cache
 def minding_lengths(kind: type[Replica]) -> type[Replica]:
     """Return the kind of replica that is as `kind`, and minds unequal contexts."""
-    books: type[Books] = UnevenBooks
+    books, bases = UnevenBooks, (UnevenSteps,)
     if kind.books_of is not Books:
-        books = type(f"Uneven{kind.books_of.__name__}", (kind.books_of, UnevenBooks), {})
-    bases: tuple[type[Replica], ...] = (UnevenSteps,) if kind is Replica else (kind, UnevenSteps)
-    return type(f"Uneven{kind.__name__}", bases, {"books_of": books})
+        books = new_class(f"Uneven{kind.books_of.__name__}", (kind.books_of, UnevenBooks))
+    if kind is not Replica:
+        bases = (kind, UnevenSteps)
+    return new_class(f"Uneven{kind.__name__}", bases, exec_body=lambda body: body.update(books_of=books))

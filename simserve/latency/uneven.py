@@ -1,7 +1,7 @@
 """What unequal contexts add to the steps of a plan: `kernels.tail`, summed over its layers.
 
 While the same sequences decode, their differences stay as they are. So what they add is found anew only when
-one joins or leaves, and taken to a sixteenth: steps that share a level share a page of durations.
+one joins or leaves, and taken to a level: steps that share one share a page of durations.
 """
 
 from __future__ import annotations
