@@ -237,13 +237,14 @@ def _latency(
     key = (gpu.name, parallel, kernels, load, engine.overhead.name, drafts)
     if key not in compiled:
         make = compile_step_latency if speculation is None else partial(plain_latency, speculation)
+        settings = kernel_settings(spec, load, profiles, loaded.scenario.analytic)
+        settings["max_model_len"] = spec.max_model_len
         compiled[key] = make(
             model,
             gpu,
             parallel,
             overhead=engine.overhead,
-            max_model_len=spec.max_model_len,
-            **kernel_settings(spec, load, profiles, loaded.scenario.analytic),
+            **settings,
         )
     return compiled[key]
 
