@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from simserve.model import load_model
 from simserve.model.parallel import Parallelism
 from simserve.policy.base import POLICIES
 from simserve.router.base import ROUTERS
+from simserve.scenario import build
+from simserve.scenario.load import load_scenario
 from tests.laws.checkers import all_laws, results_agree
 from tests.laws.test_fast_forward_on_traces import (
     BLOCK_SIZE,
@@ -25,6 +28,23 @@ from tests.laws.test_fast_forward_on_traces import (
     piece,
     run,
 )
+
+SPLIT = """
+name: a split
+model: llama-3.1-8b
+engine: vllm-0.33
+fast_forward: {}
+workload:
+  synthetic:
+    requests: 120
+    arrivals: {{kind: poisson, rate_per_s: 6.0}}
+    prompt_tokens: {{kind: lognormal, p50: 700, p90: 1800}}
+    output_tokens: {{kind: constant, value: 120}}
+pools:
+  - {{name: prefill, role: prefill, gpu: rtx_pro_6000}}
+  - {{name: decode, role: decode, gpu: rtx_pro_6000}}
+transfer: {{link: rdma_400g}}
+"""
 
 
 def latency(pp: int = 1) -> TableLatency:
@@ -48,6 +68,20 @@ def test_pipelines_mind_lengths_too() -> None:
         results.append(simulate(trace, [spec], router(router.Params(), seed=0), fast_forward=fast_forward))
     results_agree(*results)
     all_laws(results[0], trace, part.max_model_len)
+
+
+def test_both_sides_of_a_split_mind_lengths(tmp_path: Path) -> None:
+    """Prompts on one card, answers on another: the same to the nanosecond, and KV moves as ever."""
+    results = []
+    for fast_forward in ("true", "false"):
+        file = tmp_path / f"{fast_forward}.yaml"
+        file.write_text(SPLIT.format(fast_forward), encoding="utf-8")
+        deployment = build(load_scenario(file))
+        assert all(pool.latency.uneven for pool in deployment.pools if isinstance(pool.latency, TableLatency))
+        results.append(deployment.simulate())
+    results_agree(*results)
+    assert results[0].split is not None
+    assert (results[0].last_token_ns > results[0].first_token_ns).all()
 
 
 def test_lanes_know_the_contexts_of_their_members(monkeypatch: pytest.MonkeyPatch) -> None:
