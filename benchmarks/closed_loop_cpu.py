@@ -22,6 +22,8 @@ import torch
 
 from benchmarks.cpu_engine.comparison import compare
 from benchmarks.cpu_engine.engines import BACKENDS
+from simserve.model import load_model
+from simserve.model.spec import GqaAttention
 from simserve.profiler.device import open_device
 from simserve.profiler.job import Job
 from simserve.profiler.ops import OPS
@@ -37,16 +39,20 @@ MARKS = ("<!-- closed loop -->", "<!-- end of closed loop -->")
 def profiled(backends: tuple[str, ...], models: list[str], budget_s: float, threads: int, out: Path) -> Path:
     """Profile this CPU: attention by `backends`, as the engine computes it, the rest by torch."""
     others = [op for op in OPS if op not in ATTENTION]
-    parts = (
-        (list(ATTENTION[:2]), backends, 0.25),
-        (list(ATTENTION[2:]), backends, 0.2),
-        (others, ("torch",), 0.55),
-    )  # fmt: skip
+    parts = [(others, ("torch",), 0.55)]
+    if any(_has_heads(model) for model in models):
+        parts = [(list(ATTENTION[:2]), backends, 0.25), (list(ATTENTION[2:]), backends, 0.2), *parts]
     for ops, by, share in parts:
         job = Job.make("cpu", models, ops, [1], "fp32", [], "cpu", threads, backends=by)
         outcome = job.run(out, share * budget_s, resume=True)
         print(f"profile by {', '.join(by)}: {outcome.timed} kernels timed, {outcome.left} left", flush=True)
     return out
+
+
+def _has_heads(model: str) -> bool:
+    """Return True if a model has attention other than MLA, which is measured with all the rest."""
+    attentions = (attention for group in load_model(model).layers for attention in group.attentions)
+    return any(isinstance(attention, GqaAttention) for attention in attentions)
 
 
 def table(options: argparse.Namespace, scratch: Path) -> list[str]:

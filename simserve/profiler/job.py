@@ -74,6 +74,11 @@ class Job:
         if place and place.world not in (1, *shapes.ranks):
             shapes.ranks.append(place.world)
         cases = plan(wanted, shapes, opened, gpu)
+        if not cases:
+            raise ProfileError(
+                f"nothing to measure: no --ops {','.join(ops) or 'at all'} in {', '.join(models)} with --tp "
+                f"{','.join(map(str, tps))}"
+            )
         notes = () if backends else tuple(left_out(opened))
         if backends:
             cases = [case for case in cases if case.backend in backends]

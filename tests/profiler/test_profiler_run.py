@@ -159,6 +159,7 @@ def test_tables_of_others_are_not_overwritten(tmp_path: Path) -> None:
         (["--gpu-name", "../cpu"], "--gpu-name '../cpu': allowed are"),
         (["--gpu-name", "cpu", "--device", "tpu"], "allowed are cuda and cpu"),
         (["--gpu-name", "cpu", "--backends", "flash_attn"], "--backends flash_attn: flash_attn "),
+        (["--gpu-name", "cpu", "--ops", "moe,mla_bmm"], "no --ops moe,mla_bmm in tiny with --tp 1"),
     ],
 )
 def test_one_clear_line(options: list[str], words: str, tmp_path: Path) -> None:
