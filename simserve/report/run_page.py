@@ -16,6 +16,7 @@ from simserve.report.distributions import Curve, distribution, ecdf, gap_ecdf_ms
 from simserve.report.facts import complete
 from simserve.report.groups import gamma_chart
 from simserve.report.headline import LIMIT_WORDS, hardware, headline, limits_in_words
+from simserve.report.load_words import load_in_words
 from simserve.report.over_time import over_time
 from simserve.report.page import Figure
 from simserve.report.prompt_sources import source_rows
@@ -54,6 +55,7 @@ def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
         "title": manifest["scenario_name"] or run.folder.name,
         "headline": headline(summary, manifest),
         "hardware": hardware(summary, manifest),
+        "load": load_in_words(summary, manifest),
         "limits_in_words": limits_in_words,
         "limit_words": LIMIT_WORDS,
         "latencies": LATENCIES,

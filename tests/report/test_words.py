@@ -9,6 +9,7 @@ import pytest
 from simserve.metrics.definitions import DEFINITIONS
 from simserve.report.compare_differences import paired_charts, relative_differences
 from simserve.report.difference_words import changes_words, signed
+from simserve.report.load_words import load_in_words
 from simserve.report.terms import anchor, definition_of, term_filter
 from simserve.report.verdict import asked_words, verdict
 from simserve.report.warnings import warnings
@@ -209,3 +210,27 @@ def test_what_the_slo_asks_for_is_said() -> None:
         "p99 of TTFT ≤ 800 ms"
     )
     assert asked_words(summary(), {}) == ""
+
+
+def load(arrived: int = 101, period_s: float = 50.0, **workload: Any) -> str:
+    done = {"completed": 100, "prompt_tokens": 400_000, "output_tokens": 20_000}
+    summary = {"counts": {"arrived": arrived, **done}, "stability": {"arrival_period_s": period_s}}
+    return load_in_words(summary, {"workload": workload})
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        ({}, "2.00 requests/s offered"),
+        ({"rate_scale": 2.0, "scale_by": "compress"}, "2.00 requests/s offered, 2.00 times the trace's rate"),
+        ({"closed_loop": {"concurrency": 64}}, "closed loop of 64 requests in flight"),
+        ({"closed_loop": {"users": 1200}}, "1,200 users, who pause between requests"),
+    ],
+)
+def test_the_load_is_said_as_it_was_asked_for(workload: dict[str, Any], words: str) -> None:
+    """101 arrivals in 50 s have 100 gaps between them."""
+    assert load(**workload) == f"{words}; 4,000 prompt and 200 output tokens on average"
+
+
+def test_a_load_that_nobody_saw_is_not_said() -> None:
+    assert load(arrived=1, period_s=0.0) == "4,000 prompt and 200 output tokens on average"
