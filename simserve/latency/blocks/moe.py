@@ -17,7 +17,8 @@ from simserve.latency.grid import Float64
 from simserve.latency.kernels.collective import all_reduce, collective
 from simserve.latency.kernels.elementwise import elementwise, elementwise_if_measured
 from simserve.latency.kernels.exchange import LOW_LATENCY_MAX_TOKENS, ExpertExchange
-from simserve.latency.kernels.experts import Experts, RoutedExperts
+from simserve.latency.kernels.expert_shape import Experts
+from simserve.latency.kernels.experts import RoutedExperts
 from simserve.latency.kernels.gemm import gemm
 from simserve.latency.roofline import BYTES
 from simserve.model.spec import MoeFfn

@@ -16,7 +16,8 @@ from simserve.core import Chunk, Request
 from simserve.hardware import GpuSpec
 from simserve.latency.kernels.attention import DecodeAttention
 from simserve.latency.kernels.expert_counts import expert_counts
-from simserve.latency.kernels.experts import Experts, RoutedExperts
+from simserve.latency.kernels.expert_shape import Experts
+from simserve.latency.kernels.experts import RoutedExperts
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mixed import AXES, mixes_of
