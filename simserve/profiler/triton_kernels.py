@@ -81,7 +81,7 @@ def add_rmsnorm(x: Any, residual: Any, weight: Any) -> tuple[Any, Any]:
 
 def _norm(x: Any, residual: Any, weight: Any, out: Any, total: Any, add: bool) -> None:
     rows, width = x.shape
-    block = triton.next_power_of_2(width)
+    block = int(triton.next_power_of_2(width))
     _launch(_norm_kernel, (rows,), x, residual, weight, out, total, width, EPSILON, ADD=add, BLOCK=block)
 
 
@@ -89,7 +89,7 @@ def silu_mul(x: Any) -> Any:
     """Return silu(first half) * second half of each row."""
     rows, width = x.shape
     out = x.new_empty(rows, width // 2)
-    grid = (rows, triton.cdiv(width // 2, 1024))
+    grid = (rows, -(-width // 2048))
     _launch(_silu_mul_kernel, grid, x, out, width // 2, BLOCK=1024)
     return out
 
@@ -101,6 +101,6 @@ def rope_write(x: Any, cos: Any, sin: Any, written: Any, cache: Any, slots: Any)
     pairs, kept = heads * d // 2, written.shape[1]
     _launch(
         _rope_write_kernel, (tokens,), x, cos, sin, written, cache, slots, out, pairs, d, kept,
-        BLOCK=triton.next_power_of_2(pairs), KEPT=triton.next_power_of_2(max(1, kept)),
+        BLOCK=int(triton.next_power_of_2(pairs)), KEPT=int(triton.next_power_of_2(max(1, kept))),
     )  # fmt: skip
     return out
