@@ -18,7 +18,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-# The tables of docs/fidelity.md (half an hour on two cores, an hour on busy ones); says what it skips where measurements do not lie beside us.
+# The tables of docs/fidelity.md (8 minutes on two idle cores); says what it skips where measurements do not lie beside us.
 fidelity: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.fidelity
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 Row = Mapping[str, str]
-ORIGIN = "InferenceX"
-"""Part of the title of the source of such rows."""
+ORIGIN = "InferenceX dump"
+"""Part of the title of the source of such rows (its experimental sweeps have other servers)."""
 
 
 class Server(NamedTuple):
