@@ -6,7 +6,8 @@
     effects     scenarios/effects against the figures that they cite
 
 Measurements do not ship: they are looked for in ../shared/validation. What is not there is skipped, said so
-at the end, and its tables in the page stay as they are. All parts take 8 minutes on two idle cores, half an hour on busy ones.
+at the end, and its tables in the page stay as they are. All parts take 8 minutes on two idle cores, half an
+hour on busy ones.
 """
 
 from __future__ import annotations
