@@ -187,3 +187,13 @@ def _bracket(log_axis: list[float], x: float) -> tuple[int, float]:
         return len(log_axis) - 1, 0.0
     low = bisect_right(log_axis, x) - 1
     return low, (x - log_axis[low]) / (log_axis[low + 1] - log_axis[low])
+
+
+def page_contexts(page: int, size: int) -> Float64:
+    """Return the mean contexts of a page of `size` of them, float64[size]; 0 counts as 1."""
+    return np.maximum(np.arange(page * size, (page + 1) * size, dtype=np.float64), 1.0)
+
+
+def whole_ns(us: Float64) -> NDArray[np.int64]:
+    """Return microseconds as whole nanoseconds."""
+    return np.rint(us * 1000).astype(np.int64)

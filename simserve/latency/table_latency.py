@@ -10,7 +10,6 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +19,8 @@ from simserve.latency.base import PAGE, PROVENANCE
 from simserve.latency.blocks.plan import AttentionLayers, Plan
 from simserve.latency.costs import Cost
 from simserve.latency.counted import CountedTimes
-from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, Float64
-from simserve.latency.kernels.beside import ChunkBeside, call_time
+from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, Float64, page_contexts, whole_ns
+from simserve.latency.mixed_calls import mixed_calls
 from simserve.latency.overhead import EngineOverhead
 from simserve.latency.uneven import Layers, UnevenDecodes, padded_sizes
 
@@ -47,18 +46,6 @@ class _Page:
         self.tags = tags.tobytes()
 
 
-class _MixedPage(NamedTuple):
-    """The same beside prompt chunks (see `kernels.beside`), summed over layers."""
-
-    work_ns: array[int]
-    longest_ns: array[int]
-    least_ns: array[int]
-    empty_ns: float
-    tags: bytes
-    sequences: int
-    first_context: int
-
-
 class TableLatency:
     """`StepLatency` of one (model, GPU, parallelism, dtypes, engine). Built by `compile_step_latency`."""
 
@@ -80,13 +67,6 @@ class TableLatency:
         self._tokens = CountedTimes(plan.per_token, FIRST_TOKENS)
         self._sequences = CountedTimes(plan.per_sequence, FIRST_SEQUENCES)
         self._pages: dict[tuple[int, int], _Page] = {}
-        self._mixed_pages: dict[tuple[int, int], _MixedPage] = {}
-        self._besides: dict[tuple[int, int, int], ChunkBeside] = {}
-        self._measured_mixes = any(layers.mixes for layers in plan.attention)
-        self._mixes = self._measured_mixes or any(
-            layers.prefill.decode_beside(1, np.ones(1)) for layers in plan.attention
-        )
-        """True if decoding sequences cost something else beside prompt chunks than alone."""
         self._chunks: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._fresh = [self._price_fresh(batch) for batch in range(1, FRESH_BATCHES + 1)]
         """(ns, provenance) of one of 1, 2, ... prompts, by its tokens."""
@@ -105,6 +85,8 @@ class TableLatency:
         uneven = [Layers(layers.tail, layers.times) for layers in self.plan.attention if layers.tail]
         self.uneven = UnevenDecodes(uneven, self._padded) if uneven else None
         """What unequal contexts add; None: steps depend on the sum of contexts alone."""
+        self._mixed = mixed_calls(self.plan.attention, self.uneven.walk_ns if self.uneven else 0.0)
+        """What decodes add beside prompt chunks; None: as much as alone."""
 
     # -- the contract -------------------------------------------------------------------------------------
 
@@ -138,15 +120,15 @@ class TableLatency:
             attention_ns += chunk_ns
             booked[tag] += chunk_ns
         if decodes:
-            page_number, place = divmod(decode_context // decodes, PAGE)
-            key = (decodes, page_number)
-            if batch and self._mixes:
-                page = self._mixed_pages.get(key) or self._price_mixed_page(key)
-                decode_ns = self._beside_ns(page, place, chunks, attention_ns, longest)
+            mean = decode_context // decodes
+            if batch and self._mixed:
+                decode_ns, tag = self._mixed.added_ns(decodes, mean, chunks, attention_ns, longest)
             else:
+                page_number, place = divmod(mean, PAGE)
+                key = (decodes, page_number)
                 page = self._pages.get(key) or self._price_page(key)
-                decode_ns = page.attention_ns[place]
-                booked[page.tags[place]] += decode_ns
+                decode_ns, tag = page.attention_ns[place], page.tags[place]
+            booked[tag] += decode_ns
             attention_ns += decode_ns
 
         graph = tokens <= self._graphs
@@ -264,14 +246,14 @@ class TableLatency:
 
     def _price_page(self, key: tuple[int, int]) -> _Page:
         sequences, page = key
-        context = _contexts(page)
+        context = page_contexts(page, PAGE)
         total_us: Float64 = np.zeros(PAGE)
         tags = np.zeros(PAGE, np.uint8)
         for layers in self.plan.attention:
             cost = self.attention_cost(layers, sequences, context)
             total_us += cost.us * layers.times
             np.maximum(tags, cost.tags, out=tags)
-        made = self._pages[key] = _Page(_to_ns(total_us), tags)
+        made = self._pages[key] = _Page(whole_ns(total_us), tags)
         return made
 
     def attention_cost(self, layers: AttentionLayers, sequences: int, context: Float64) -> Cost:
@@ -279,70 +261,6 @@ class TableLatency:
         if self.uneven is None or layers.tail is None:
             return layers.decode.cost(sequences, context)
         return self.uneven.decode_cost(layers.tail, layers.decode, sequences, context)
-
-    def _beside_ns(
-        self, page: _MixedPage, place: int, chunks: Sequence[Chunk], chunks_ns: int, longest: int
-    ) -> int:
-        """Return what decoding sequences add to chunks that alone take `chunks_ns`, and book it."""
-        work_ns, longest_ns, blocks = float(page.work_ns[place]), page.longest_ns[place], 1
-        for _, new, cached, _ in chunks:
-            key = (len(chunks), new, cached)
-            work_us, longest_us, tall = self._besides.get(key) or self._price_beside(key)
-            work_ns += 1000 * work_us
-            longest_ns = max(longest_ns, 1000 * longest_us)
-            blocks = max(blocks, tall)
-        empty_ns = (blocks - 1) * page.empty_ns
-        whole_ns = call_time(chunks_ns, work_ns, longest_ns, page.least_ns[place], empty_ns)
-        tag = page.tags[place]
-        if self._measured_mixes:
-            ratio, tag = self._mix_ratio(page.sequences, page.first_context + place, chunks)
-            whole_ns *= ratio
-        if longest and self.uneven:  # what it exceeds the mean by it walks alone, if no chunk walks as long
-            alone_ns = page.longest_ns[place] + self.uneven.walk_ns * (longest - page.first_context - place)
-            whole_ns += max(0.0, alone_ns - longest_ns)
-        decode_ns = round(whole_ns) - chunks_ns
-        self._booked_ns[tag] += decode_ns
-        return decode_ns
-
-    def _mix_ratio(self, sequences: int, context: int, chunks: Sequence[Chunk]) -> tuple[float, int]:
-        """Return measured over ruled of all attention in a step (layers not measured count as 1)."""
-        weighted, layers, worst = 0.0, 0, 0
-        for kind in self.plan.attention:
-            ratio, tag = kind.mixes.ratio(sequences, context, chunks) if kind.mixes else (1.0, EXTRAPOLATED)
-            weighted, layers, worst = weighted + ratio * kind.times, layers + kind.times, max(worst, tag)
-        return weighted / layers, worst
-
-    def _price_mixed_page(self, key: tuple[int, int]) -> _MixedPage:
-        sequences, page = key
-        context = _contexts(page)
-        work_us, longest_us, least_us = np.zeros(PAGE), np.zeros(PAGE), np.zeros(PAGE)
-        empty_us, tags = 0.0, np.zeros(PAGE, np.uint8)
-        for layers in self.plan.attention:
-            beside = layers.prefill.decode_beside(sequences, context)
-            cost = beside.work if beside else layers.decode.cost(sequences, context)
-            work_us += cost.us * layers.times
-            np.maximum(tags, cost.tags, out=tags)
-            if beside:
-                longest_us += beside.longest_us * layers.times
-                least_us += (beside.launch_us + beside.longest_us) * layers.times
-                empty_us += beside.empty_us * layers.times
-        work_ns, longest_ns, least_ns = (
-            array("q", _to_ns(us).tobytes()) for us in (work_us, longest_us, least_us)
-        )
-        made = _MixedPage(
-            work_ns, longest_ns, least_ns, 1000 * empty_us, tags.tobytes(), sequences, page * PAGE
-        )
-        self._mixed_pages[key] = made
-        return made
-
-    def _price_beside(self, key: tuple[int, int, int]) -> ChunkBeside:
-        parts = [(layers.prefill.chunk_beside(*key), layers.times) for layers in self.plan.attention]
-        made = self._besides[key] = ChunkBeside(
-            sum(part.work_us * times for part, times in parts),
-            sum(part.longest_us * times for part, times in parts),
-            max(part.blocks for part, _ in parts),
-        )
-        return made
 
     def _price_fresh(self, batch: int) -> list[tuple[int, int]]:
         """Return (ns, provenance) of one of `batch` prompts of 0, 1, ... tokens, none of them cached."""
@@ -352,7 +270,7 @@ class TableLatency:
             cost = layers.prefill.fresh(batch, lengths)
             total_us += cost.us * layers.times
             np.maximum(worst, cost.tags, out=worst)
-        return [(0, 0), *zip(_to_ns(total_us).tolist(), worst.tolist(), strict=True)]
+        return [(0, 0), *zip(whole_ns(total_us).tolist(), worst.tolist(), strict=True)]
 
     def _price_chunk(self, key: tuple[int, int, int]) -> tuple[int, int]:
         total_us, worst = 0.0, 0
@@ -362,12 +280,3 @@ class TableLatency:
             worst = max(worst, tag)
         made = self._chunks[key] = (round(total_us * 1000), worst)
         return made
-
-
-def _contexts(page: int) -> Float64:
-    context = np.arange(page * PAGE, (page + 1) * PAGE, dtype=np.float64)
-    return np.maximum(context, 1.0)
-
-
-def _to_ns(us: Float64) -> Int64:
-    return np.rint(us * 1000).astype(np.int64)
