@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from extra_profiles import FOLDER, needs_extra, read_extra
 
-from simserve.core import Chunk
+from simserve.core import Chunk, Request
 from simserve.errors import ProfileError
 from simserve.hardware import load_gpu
 from simserve.latency import ProfileStore, compile_step_latency
@@ -55,8 +53,7 @@ def test_steps_of_measured_parts_take_what_was_measured(tmp_path):
     alone_us = rows[shape & (rows.n_decode == 0)].time_us.iloc[0]
     beside = shape & (rows.n_decode == 32) & (rows.kv_decode == 1024)
     mixed_us = rows[beside].time_us.iloc[0]
-    request = SimpleNamespace(id=0)
-    chunk = [Chunk(request, 256, 1024, True)]  # type: ignore[arg-type]
+    chunk = [Chunk(Request(0, 0, 1280, 1), 256, 1024, True)]
     names = [(part.name, part.us / 32) for part in explain_step(latency, 32, 32 * 1024, chunk)]
     attention = dict(name for name in names if name[0].startswith("attention, "))
     assert attention["attention, prefill"] == pytest.approx(alone_us, rel=1e-3)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from simserve.core import Chunk
+from simserve.core import Chunk, Request
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.model import load_model
@@ -53,7 +53,7 @@ def test_the_load_of_experts_reaches_the_kernels(scenario_file: Write) -> None:
 
 def test_the_backend_of_experts_reaches_the_kernels(scenario_file: Write) -> None:
     """gpt-oss-120b on an H200: Marlin reads the same weights as Triton, and multiplies at 0.4 of its rate."""
-    prompt = (Chunk(None, 8000, 0, True),)  # pyright: ignore[reportArgumentType]
+    prompt = (Chunk(Request(0, 0, 8000, 1), 8000, 0, True),)
     steps = {}
     for backend in ("triton", "marlin"):
         more = f"\n    weights_dtype: mxfp4\n    moe_backend: {backend}"
