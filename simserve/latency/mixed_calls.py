@@ -87,8 +87,9 @@ class MixedCalls:
                 longest_us += beside.longest_us * layers.times
                 least_us += (beside.launch_us + beside.longest_us) * layers.times
                 empty_us += beside.empty_us * layers.times
-        times_ns = (array("q", whole_ns(us).tobytes()) for us in (work_us, longest_us, least_us))
-        made = self._pages[sequences, number] = _Page(*times_ns, 1000 * empty_us, tags.tobytes())
+        work, longest, least = (array("q", whole_ns(us).tobytes()) for us in (work_us, longest_us, least_us))
+        made = _Page(work, longest, least, 1000 * empty_us, tags.tobytes())
+        self._pages[sequences, number] = made
         return made
 
     def _price_chunk(self, key: tuple[int, int, int]) -> ChunkBeside:
