@@ -13,6 +13,7 @@ from simserve.cli import validate_measured, validate_published
 
 if TYPE_CHECKING:
     from simserve.validate.golden import Comparison
+    from simserve.validate.golden_file import LogRefused
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,7 +41,8 @@ def golden(
 ) -> None:
     """Replay step-by-step logs of real vLLM and SGLang schedulers through the policies.
 
-    Engine, version and settings are read from each log. Ends with 3 if any step differs.
+    Engine, version and settings are read from each log. A log that tells of something which a replay does
+    not follow is refused. Ends with 3 if any step differs, else with 2 if any log was refused.
 
     Example: simserve validate golden tests/conformance
     """
@@ -49,28 +51,44 @@ def golden(
     logs, others = logs_in(place)
     if others:
         print(f"{len(others)} JSON-lines files are no scheduling logs: {others[0]} ...", file=sys.stderr)
-    compared = [(_name(path, place), comparison) for path, comparison in _replays(logs, quiet)]
+    compared, refused = _replays(logs, place, quiet)
     if as_json:
-        print(json.dumps(_facts(compared), indent=2))
+        print(json.dumps(_facts(compared, refused), indent=2))
     else:
         from simserve.cli.validate_text import print_golden
 
-        print_golden(compared)
+        print_golden(compared, refused)
     if not all(comparison.equal for _, comparison in compared):
         raise typer.Exit(3)
+    if refused:
+        raise typer.Exit(2)
 
 
-def _replays(logs: list[Path], quiet: bool) -> list[tuple[Path, Comparison]]:
-    """Replay the logs one after the other, with a progress bar for people."""
+def _replays(
+    logs: list[Path], place: Path, quiet: bool
+) -> tuple[list[tuple[str, Comparison]], list[tuple[str, LogRefused]]]:
+    """Replay the logs one after the other, with a progress bar for people; return those refused apart.
+
+    A log that was asked for by itself is refused by raising LogRefused.
+    """
     from rich.console import Console
     from rich.progress import track
 
+    from simserve.validate.golden_file import LogRefused
     from simserve.validate.golden_folder import replay
 
     hidden = quiet or not sys.stderr.isatty()
     console = Console(stderr=True)
-    watched = track(logs, "replaying", console=console, transient=True, disable=hidden)
-    return [(path, replay(path)) for path in watched]
+    compared: list[tuple[str, Comparison]] = []
+    refused: list[tuple[str, LogRefused]] = []
+    for path in track(logs, "replaying", console=console, transient=True, disable=hidden):
+        try:
+            compared.append((_name(path, place), replay(path)))
+        except LogRefused as reason:
+            if path == place:
+                raise
+            refused.append((_name(path, place), reason))
+    return compared, refused
 
 
 def _name(path: Path, place: Path) -> str:
@@ -78,8 +96,8 @@ def _name(path: Path, place: Path) -> str:
     return path.name if path == place else path.relative_to(place).as_posix()
 
 
-def _facts(compared: list[tuple[str, Comparison]]) -> dict[str, Any]:
-    return {
+def _facts(compared: list[tuple[str, Comparison]], refused: list[tuple[str, LogRefused]]) -> dict[str, Any]:
+    facts: dict[str, Any] = {
         "files": len(compared),
         "steps": sum(comparison.steps for _, comparison in compared),
         "steps_equal": sum(comparison.steps_equal for _, comparison in compared),
@@ -93,6 +111,9 @@ def _facts(compared: list[tuple[str, Comparison]]) -> dict[str, Any]:
             for name, comparison in compared
         ],
     }
+    if refused:
+        facts["refused"] = [{"file": name, "keys": why.keys} for name, why in refused]
+    return facts
 
 
 def _difference(comparison: Comparison) -> dict[str, Any] | None:

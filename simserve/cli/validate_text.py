@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simserve.validate.golden import Comparison
+    from simserve.validate.golden_file import LogRefused
 
 _WIDTH = 80
 _MOST_SHOWN = 10
@@ -14,8 +16,8 @@ _MOST_SHOWN = 10
 _HERE, _LOG = "here:", "log:"
 
 
-def print_golden(compared: list[tuple[str, Comparison]]) -> None:
-    """Print steps and equal steps by folder, then where each differing log parts."""
+def print_golden(compared: list[tuple[str, Comparison]], refused: list[tuple[str, LogRefused]]) -> None:
+    """Print steps and equal steps by folder, where each differing log parts, and which were refused."""
     folders: dict[str, list[Comparison]] = {}
     for name, comparison in compared:
         folders.setdefault(name.rpartition("/")[0] or ".", []).append(comparison)
@@ -30,8 +32,23 @@ def print_golden(compared: list[tuple[str, Comparison]]) -> None:
         _print_difference(name, comparison)
     if len(parted) > _MOST_SHOWN:
         print(f"\n{len(parted) - _MOST_SHOWN} more logs differ: use --json for all")
-    if not parted:
-        print("Every step of every log is equal.")
+    if not parted and compared:
+        print(f"Every step of {'every log that was replayed' if refused else 'every log'} is equal.")
+    if refused:
+        _print_refused(refused)
+
+
+def _print_refused(refused: list[tuple[str, LogRefused]]) -> None:
+    """List refused logs by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in refused:
+        by_reason.setdefault(why.reason, []).append(name)
+    logs = "1 log was" if len(refused) == 1 else f"{len(refused):,} logs were"
+    print(f"\n{logs} refused:")
+    for reason, names in by_reason.items():
+        print(fill(f"{reason}:", _WIDTH))
+        for name in names:
+            print(_cut(f"  {name}", _WIDTH))
 
 
 def _print_row(label: str, comparisons: list[Comparison], width: int) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from simserve.errors import UserError
+from simserve.errors import UserError, nearest
 
 Row = dict[str, Any]
 
@@ -22,6 +23,54 @@ _FIELDS: dict[str, dict[str, type]] = {
     "step": {"t": int},
 }
 """Fields that every line of a kind has."""
+
+
+class LogRefused(UserError):
+    """A log is sound, but tells of something that a replay cannot follow: equal steps would mean nothing."""
+
+    def __init__(self, place: str, keys: dict[str, str]) -> None:
+        """`place`: file and line, or kind of line; `keys`: each key that is not followed, and why."""
+        line = place.rpartition(": ")[2]
+        self.keys = keys
+        self.reason = f"{line} has {', '.join(f'{name} ({why})' for name, why in keys.items())}"
+        super().__init__(f"{place.removesuffix(line)}{self.reason}")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What the replay of one engine understands of a log, by the keys of its lines."""
+
+    settings: Collection[str]
+    """Keys of the config line's settings."""
+    steps: Collection[str]
+    """Keys of a step."""
+    not_replayed: Mapping[str, str]
+    """Keys of settings, requests or steps that belong to a feature which is not replayed: its name."""
+
+    def check(self, path: str, head: Row, requests: list[Row], steps: list[Row]) -> None:
+        """Raise LogRefused if the settings, a request or a step have a key that is not replayed."""
+        settings = {name for name, value in head["config"].items() if self._asks(name, value)}
+        self._refuse(f"{path}, line 1: config", settings, self.settings)
+        self._refuse(f"{path}: a request", set[str]().union(*requests), _REQUEST_KEYS)
+        self._refuse(f"{path}: a step", set[str]().union(*steps), self.steps)
+
+    def _asks(self, name: str, value: Any) -> bool:
+        """Return whether a setting asks for anything: a feature that is off, or a single stage, does not."""
+        off = value is None or value is False or (type(value) is int and value <= 1)
+        return name not in self.not_replayed or not off
+
+    def _refuse(self, place: str, told: set[str], known: Collection[str]) -> None:
+        """Raise LogRefused if `told` has keys beyond the known ones."""
+        keys = sorted(told.difference(known, ("kind",)))
+        if keys:
+            raise LogRefused(place, {name: self._why(name, known) for name in keys})
+
+    def _why(self, name: str, known: Collection[str]) -> str:
+        feature = self.not_replayed.get(name)
+        return f"{feature}: not replayed" if feature else f"not understood{nearest(name, known)}"
+
+
+_REQUEST_KEYS = frozenset(("id", "prompt", "out", "prio", "at", "after", "gap"))
 
 
 def find_logs(place: Path) -> list[Path]:

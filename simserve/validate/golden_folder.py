@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from simserve.errors import UserError, nearest
 from simserve.validate import golden_sglang, golden_vllm
 from simserve.validate.golden import Comparison, GoldenLog
-from simserve.validate.golden_file import check_fields, find_logs, is_log
+from simserve.validate.golden_file import Vocabulary, check_fields, find_logs, is_log
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,25 @@ class _Engine:
     versions: tuple[str, ...]
     settings: dict[str, type]
     optional: dict[str, type]
+    vocabulary: Vocabulary
     replay: Callable[[GoldenLog], Comparison]
 
 
 ENGINES = {
-    "vllm": _Engine(golden_vllm.VERSIONS, golden_vllm.SETTINGS, golden_vllm.OPTIONAL, golden_vllm.replay_log),
-    "sglang": _Engine(golden_sglang.VERSIONS, golden_sglang.SETTINGS, {}, golden_sglang.replay_log),
+    "vllm": _Engine(
+        golden_vllm.VERSIONS,
+        golden_vllm.SETTINGS,
+        golden_vllm.OPTIONAL,
+        golden_vllm.VOCABULARY,
+        golden_vllm.replay_log,
+    ),
+    "sglang": _Engine(
+        golden_sglang.VERSIONS,
+        golden_sglang.SETTINGS,
+        {},
+        golden_sglang.VOCABULARY,
+        golden_sglang.replay_log,
+    ),
 }
 
 
@@ -45,7 +58,11 @@ def logs_in(place: Path) -> tuple[list[Path], list[Path]]:
 
 
 def replay(path: Path) -> Comparison:
-    """Replay one log of any engine; raises UserError if it is malformed or of an unknown engine."""
+    """Replay one log of any engine.
+
+    Raises UserError if it is malformed or of an unknown engine, and LogRefused if it tells of something that
+    the replay does not follow.
+    """
     log = GoldenLog.read(path)
     place = f"{path}, line 1"
     name, version = log.head["engine"], log.head["version"]
@@ -57,6 +74,7 @@ def replay(path: Path) -> Comparison:
         raise UserError(f"{place}: {name} {version} is not modelled; versions that are: {known}")
     told = {name for name in engine.optional if log.config.get(name) is not None}
     check_fields(place, log.config, engine.settings | {name: engine.optional[name] for name in told})
+    engine.vocabulary.check(str(path), log.head, log.requests, log.steps)
     try:
         return engine.replay(log)
     except ValidationError as error:

@@ -14,6 +14,7 @@ from simserve.kv.radix_runs import Runs, canonical
 from simserve.policy.sglang import SglangParams, SglangPolicy
 from simserve.validate.golden import Comparison, GoldenLog, compare
 from simserve.validate.golden_clients import LogClients
+from simserve.validate.golden_file import Vocabulary
 
 OUTPUT_SEGMENT = 10_000
 """Segment 10000 + i of a log is the output of request i."""
@@ -33,6 +34,17 @@ SETTINGS: dict[str, type] = {
     "priority_preempt": bool, "overlap": bool, "max_new_factor": int,
 }  # fmt: skip
 """Settings that a log must tell."""
+VOCABULARY = Vocabulary(
+    settings={*SETTINGS, "max_len"},
+    steps={*STEP_FIELDS, "t"},
+    not_replayed={
+        "page": "pages of several tokens", "unified": "the unified tree",
+        "window": "a pool for windows", "window_tokens": "a pool for windows",
+        "free_window": "a pool for windows", "evictable_window": "a pool for windows",
+        "free_window_end": "a pool for windows",
+    },
+)  # fmt: skip
+"""What a replay understands; `max_len` bears on the engine's intake, which the recordings leave out."""
 
 
 def replay(path: Path) -> Comparison:

@@ -16,6 +16,7 @@ from simserve.kv.radix_runs import Run, Runs, canonical
 from simserve.policy.vllm import VllmParams, VllmPolicy
 from simserve.validate.golden import Comparison, GoldenLog, compare
 from simserve.validate.golden_clients import LogClients
+from simserve.validate.golden_file import Vocabulary
 
 STEP_FIELDS = ("arr", "s", "new", "res", "pre", "free", "run", "wait", "fin", "free_end")
 """Fields of a step that are compared, all exactly."""
@@ -31,6 +32,24 @@ SETTINGS: dict[str, type] = {
 """Settings that a log must tell; others have the engine's defaults."""
 OPTIONAL: dict[str, type] = {"sliding_window": int, "stop_early": bool}
 """Settings beside the engine's own that a log may tell."""
+_SET_OTHERWISE = {
+    "version", "enable_prefix_caching", "scheduling_policy", "performance_mode",
+    "disable_hybrid_kv_cache_manager",
+}  # fmt: skip
+"""Settings of the policy that a log tells by another name, or that bear on a replay's surroundings."""
+VOCABULARY = Vocabulary(
+    settings={*SETTINGS, *OPTIONAL, *VllmParams.model_fields.keys() - _SET_OTHERWISE},
+    steps={*STEP_FIELDS, "t", "pc", "upd", "blk"},
+    not_replayed={
+        "speculation": "speculative decoding", "spec": "speculative decoding", "prop": "speculative decoding",
+        "remote": "KV from elsewhere", "delay": "KV from elsewhere", "sync": "KV from elsewhere",
+        "load": "KV from elsewhere", "come": "KV from elsewhere",
+        "lora": "LoRA adapters", "grammar": "grammars",
+        "encoder": "images", "images": "images", "enc": "images",
+        "mamba": "linear attention", "pp": "pipeline stages",
+    },
+)  # fmt: skip
+"""What a replay understands; `pc`, `upd` and `blk` follow from what is compared."""
 
 
 def replay(path: Path) -> Comparison:

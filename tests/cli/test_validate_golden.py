@@ -182,3 +182,83 @@ def test_files_of_another_kind_are_named(mixed: Path, simserve: Call) -> None:
     done = simserve("validate", "golden", mixed)
     assert done.exit_code == 0
     assert "trace.jsonl" in done.stderr
+
+
+# -- logs that tell of what a replay does not follow ---------------------------------------------------
+
+
+def everywhere(kind: str, **fields: Any) -> Callable[[list[Any]], None]:
+    def apply(rows: list[Any]) -> None:
+        for row in rows:
+            if row["kind"] == kind:
+                row.update(fields)
+
+    return apply
+
+
+REFUSED = {
+    # name: (log, change, keys, words)
+    "unknown": (VLLM, setting(colour="red", max_num_seq=3), ["colour", "max_num_seq"], ["'max_num_seqs'"]),
+    "unknown-off": (VLLM, setting(colour=None), ["colour"], ["not understood"]),
+    "drafts": (VLLM, setting(speculation={"method": "eagle"}), ["speculation"], ["speculative decoding"]),
+    "both": (VLLM, setting(lora={"max_loras": 2}, size=1), ["lora", "size"], ["LoRA", "not understood"]),
+    "stages": (VLLM, setting(pp=2), ["pp"], ["pipeline"]),
+    "another-name": (VLLM, setting(enable_prefix_caching=False), ["enable_prefix_caching"], []),
+    "adapter": (VLLM, change("request", lora=1), ["lora"], ["a request", "LoRA"]),
+    "loads": (VLLM, change("request", remote=16, delay=3), ["delay", "remote"], ["a request"]),
+    "request": (VLLM, change("request", weight=2), ["weight"], ["a request", "not understood"]),
+    "encoded": (VLLM, change("step", enc=[[1, [0]]]), ["enc"], ["a step", "images"]),
+    "step": (VLLM, everywhere("step", swapped=[]), ["swapped"], ["a step", "not understood"]),
+    "sglang": (SGLANG, setting(tp_size=1), ["tp_size"], ["not understood"]),
+    "sglang-step": (SGLANG, change("step", lora=1), ["lora"], ["a step", "not understood"]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_log_that_a_replay_does_not_follow_is_refused(tmp_path: Path, simserve: Call, name: str) -> None:
+    """By itself with an error; in a folder it is listed, and the others are replayed."""
+    source, apply, keys, words = REFUSED[name]
+    rows = lines(source)
+    apply(rows)
+    path = write(tmp_path / "log.jsonl", rows)
+    alone = simserve("validate", "golden", path)
+    assert (alone.exit_code, len(alone.stderr.splitlines())) == (2, 1)
+    assert all(word in alone.stderr for word in [str(path), *keys, *words]), alone.stderr
+    (tmp_path / "sound.jsonl.gz").write_bytes(VLLM.read_bytes())
+    together = simserve("validate", "golden", tmp_path, "--json")
+    assert together.exit_code == 2
+    facts = json.loads(together.stdout)
+    assert (facts["files"], facts["steps_equal"]) == (1, STEPS[VLLM])
+    assert [(log["file"], sorted(log["keys"])) for log in facts["refused"]] == [("log.jsonl", keys)]
+    shown = simserve("validate", "golden", tmp_path)
+    assert shown.exit_code == 2
+    assert "1 log was refused" in shown.stdout
+    assert "  log.jsonl" in shown.stdout.splitlines()
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("off", [{"speculation": None}, {"grammar": False}, {"pp": 1}, {"encoder": None}])
+def test_a_feature_that_is_off_is_no_reason(tmp_path: Path, simserve: Call, off: dict[str, Any]) -> None:
+    rows = lines(VLLM)
+    rows[0]["config"].update(off)
+    assert simserve("validate", "golden", write(tmp_path / "log.jsonl", rows)).exit_code == 0
+
+
+def test_a_difference_weighs_more_than_a_refusal(tmp_path: Path, simserve: Call) -> None:
+    rows = lines(VLLM)
+    rows[0]["config"]["max_num_batched_tokens"] += 1
+    write(tmp_path / "differs.jsonl", rows)
+    rows[0]["config"]["lora"] = {"max_loras": 1}
+    write(tmp_path / "refused.jsonl", rows)
+    done = simserve("validate", "golden", tmp_path)
+    assert done.exit_code == 3
+    assert "refused.jsonl" in done.stdout
+
+
+def test_a_folder_of_which_all_is_refused(tmp_path: Path, simserve: Call) -> None:
+    rows = lines(VLLM)
+    rows[0]["config"]["pp"] = 4
+    write(tmp_path / "log.jsonl", rows)
+    done = simserve("validate", "golden", tmp_path)
+    assert done.exit_code == 2
+    assert "equal" not in done.stdout.replace("files equal", "").replace("  equal", "")
