@@ -14,6 +14,9 @@ from simserve.kv.prefix import Below
 from simserve.kv.radix_eviction import EVICTION_RULES, EvictionRule
 from simserve.kv.radix_runs import Cursor, Runs, split, tokens_in
 
+LEAST_PRIORITY = -(1 << 62)
+"""The priority of a lookup, which raises no node's."""
+
 
 class PageNames(Protocol):
     """Gives pages names by which tiers below HBM know them (see `content.RunContent`)."""
@@ -83,7 +86,7 @@ class RadixTree:
         A prefix that ends inside a node splits the node. Refreshes the access time of the path.
         """
         self._clock += 1
-        node, cursor = self._walk(runs, self._aligned(tokens), 0, 0)
+        node, cursor = self._walk(runs, self._aligned(tokens), LEAST_PRIORITY, tokens)
         return node, self._aligned(tokens) - cursor.left
 
     def peek(self, runs: Runs, tokens: int) -> int:
@@ -97,26 +100,18 @@ class RadixTree:
             node = child
         return self._aligned(tokens) - cursor.left
 
-    def insert(self, runs: Runs, tokens: int, priority: int = 0) -> int:
-        """Cache the first `tokens` of `runs`; return how many of them (a prefix) were cached already."""
+    def insert(self, runs: Runs, tokens: int, priority: int = 0, counted: int = 0) -> int:
+        """Cache the first `tokens` of `runs`; return how many of them (a prefix) were cached already.
+
+        Nodes that end within the first `counted` tokens count no hit: their request inserted them before.
+        """
         self._clock += 1
         tokens = self._aligned(tokens)
-        node, cursor = self._walk(runs, tokens, priority, 1)
+        node, cursor = self._walk(runs, tokens, priority, counted)
         known = tokens - cursor.left
         if cursor.left:
             self._grow(node, cursor, priority)
         return known
-
-    def tick(self) -> int:
-        """Advance the clock of accesses and return it."""
-        self._clock += 1
-        return self._clock
-
-    def refresh(self, node: Node | None, clock: int) -> None:
-        """Let the path from the root to `node`, which is locked, have been accessed at `clock` or later."""
-        while node is not None:
-            node.accessed = max(node.accessed, clock)
-            node = node.parent
 
     def lock(self, node: Node) -> None:
         """Protect the path from the root to `node` from eviction, once more."""
@@ -153,9 +148,11 @@ class RadixTree:
         return freed
 
     def _aligned(self, tokens: int) -> int:
+        """Return `tokens` rounded down to whole pages."""
         return tokens - tokens % self.page_size
 
-    def _walk(self, runs: Runs, tokens: int, priority: int, hit: int) -> tuple[Node, Cursor]:
+    def _walk(self, runs: Runs, tokens: int, priority: int, counted: int) -> tuple[Node, Cursor]:
+        """Follow the first `tokens` of `runs`; nodes that end beyond `counted` tokens count a hit."""
         cursor = Cursor(runs, tokens)
         node = self.root
         while cursor.left:
@@ -164,11 +161,11 @@ class RadixTree:
                 break
             matched = self._matched(cursor, child)
             if matched < child.length:
-                self._touch(child, child.priority, 0)
+                self._touch(child, LEAST_PRIORITY, False)
                 node = self._split(child, matched)
-                self._touch(node, priority, hit)
+                self._touch(node, priority, tokens - cursor.left > counted)
                 break
-            self._touch(child, priority, hit)
+            self._touch(child, priority, tokens - cursor.left > counted)
             node = child
         return node, cursor
 
@@ -178,7 +175,7 @@ class RadixTree:
         cursor.rewind(matched % self.page_size)
         return self._aligned(matched)
 
-    def _touch(self, node: Node, priority: int, hit: int) -> None:
+    def _touch(self, node: Node, priority: int, hit: bool) -> None:
         node.accessed = self._clock
         node.priority = max(node.priority, priority)
         node.hits += hit
@@ -206,6 +203,7 @@ class RadixTree:
     def _grow(self, node: Node, cursor: Cursor, priority: int) -> None:
         runs = cursor.read(cursor.left)
         leaf = Node(node, runs, tokens_in(runs), self._clock, priority)
+        leaf.hits = 1
         node.children[self._first_page(runs)] = leaf
         if self._below is not None:
             leaf.keys = self._name(node, runs)

@@ -14,13 +14,15 @@ from simserve.kv.radix_runs import Runs
 class Holding:
     """The KV of one request: tokens stored, and how many of them belong to the tree."""
 
-    __slots__ = ("node", "shared", "stored")
+    __slots__ = ("inserted", "node", "shared", "stored")
 
     def __init__(self) -> None:
         self.stored = 0
         """Tokens with KV."""
         self.shared = 0
         """Leading tokens of these that are the tree's, locked by this request."""
+        self.inserted = 0
+        """Leading tokens that this request has inserted in the tree."""
         self.node: Node | None = None
         """End of the locked path."""
 
@@ -70,32 +72,49 @@ class RadixPool:
             self.free += self.tree.evict(tokens - self.free)
         return self.free >= tokens
 
-    def cache_prompt(self, holding: Holding, runs: Runs, tokens: int, priority: int) -> None:
+    def cache_prompt(
+        self, holding: Holding, runs: Runs, tokens: int, prompt_tokens: int, priority: int
+    ) -> None:
         """Insert the first `tokens` tokens of a request that goes on, and lock them."""
         if not self.cache:
             return
-        self._hand_over(holding, runs, tokens, priority)
+        self._hand_over(holding, runs, tokens, prompt_tokens, priority)
         node, matched = self.tree.match(runs, tokens)
         self._unlock(holding)
         self.tree.lock(node)
         holding.node, holding.shared = node, matched
 
-    def cache_finished(self, holding: Holding, runs: Runs, tokens: int, priority: int) -> None:
+    def cache_finished(
+        self, holding: Holding, runs: Runs, tokens: int, prompt_tokens: int, priority: int
+    ) -> None:
         """Insert the first `tokens` tokens of a request that ends, and free whatever is left of it."""
         if self.cache:
-            self._hand_over(holding, runs, tokens, priority)
-            holding.shared = tokens - tokens % self.page_size
+            self._hand_over(holding, runs, tokens, prompt_tokens, priority)
+            holding.shared = self._whole_pages(tokens)
         self.drop(holding)
 
     def drop(self, holding: Holding) -> None:
         """Free the tokens that are a request's own, uncached, and give up its lock."""
         self.free += self.paged(holding.stored) - holding.shared
         self._unlock(holding)
-        holding.stored = holding.shared = 0
+        holding.stored = holding.shared = holding.inserted = 0
 
-    def _hand_over(self, holding: Holding, runs: Runs, tokens: int, priority: int) -> None:
-        known = self.tree.insert(runs, tokens, priority)
+    def _hand_over(
+        self, holding: Holding, runs: Runs, tokens: int, prompt_tokens: int, priority: int
+    ) -> None:
+        """Insert prompt and output, then the prompt alone: a node ends where the prompt ends.
+
+        So output can be evicted without its prompt; the prompt is one more in priority.
+        """
+        known = self.tree.insert(runs, tokens, priority, holding.inserted)
+        holding.inserted = max(holding.inserted, tokens)
+        if 0 < self._whole_pages(prompt_tokens) < self._whole_pages(tokens):
+            self.tree.insert(runs, prompt_tokens, priority + 1, prompt_tokens)
         self.free += max(0, known - holding.shared)
+
+    def _whole_pages(self, tokens: int) -> int:
+        """Return `tokens` rounded down to whole pages."""
+        return tokens - tokens % self.page_size
 
     def _unlock(self, holding: Holding) -> None:
         if holding.node is not None:

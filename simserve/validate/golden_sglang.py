@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from simserve.core import Batch, Request, Wait
+from simserve.core import Batch, Request
 from simserve.kv.radix_runs import Runs, canonical
 from simserve.policy.sglang import SglangParams, SglangPolicy
 from simserve.validate.golden import Comparison, GoldenLog, compare
@@ -98,8 +98,8 @@ class Replay:
         """`config` and `requests` as logged."""
         self.policy = SglangPolicy(
             params_of(config),
-            kv_blocks=config["kv_tokens"],
-            block_size=1,
+            kv_blocks=config["kv_tokens"] // config.get("page", 1),
+            block_size=config.get("page", 1),
             max_model_len=UNLIMITED,
             content=LoggedContent(requests),
             keep_ratio_when_idle=True,
@@ -124,10 +124,10 @@ class Replay:
         decision is not sealed against.
         """
         arrivals = self._arrive(t)
-        batch = self.policy.next_batch(t)
+        batch = self.policy.turn(t)
         row: dict[str, Any] = {"t": t, "arr": arrivals, **self._decision(batch)}
         steps = 1
-        if isinstance(batch, Batch):
+        if batch is not None:
             steps = min(most_steps, batch.repeats, self._steps_to_end(batch))
             for ahead in range(1, steps):
                 if self._clients.are_due(t + ahead):
@@ -149,9 +149,12 @@ class Replay:
             self.policy.add(Request(index, index, prompt_tokens, row["out"] * self._allowance, row["prio"]))
         return arrivals
 
-    def _outcome(self, batch: Batch | Wait, t: int) -> dict[str, Any]:
+    def _outcome(self, batch: Batch | None, t: int) -> dict[str, Any]:
         """Note whose result was processed at step `t`: this step's, or with overlap the one before."""
-        ended = self._ended if isinstance(batch, Batch) else []
+        if batch is None:
+            self.policy.process_late()
+            self._ended, self._unseen = self._unseen, []
+        ended = self._ended
         self._clients.see_ends(ended, t)
         pool = self.policy.state.pool
         return {"fin": ended, "free_end": pool.free, "evictable_end": pool.tree.evictable}
@@ -166,8 +169,8 @@ class Replay:
         for request in tokens:
             self._produced[request.id] += steps
         finished = [r for r in tokens if self._left(r) == 0]
-        before, self._unseen = self._unseen, [r.id for r in finished]
-        self._ended = before if self._overlap else self._unseen
+        ended = [request.id for request in finished]
+        self._ended, self._unseen = (self._unseen, ended) if self._overlap else (ended, [])
         self.policy.update(batch, steps, finished)
 
     def _sampling(self, batch: Batch) -> list[Request]:
@@ -184,7 +187,7 @@ class Replay:
 
     # -- the log's view --------------------------------------------------------------------------------
 
-    def _decision(self, batch: Batch | Wait) -> dict[str, Any]:
+    def _decision(self, batch: Batch | None) -> dict[str, Any]:
         policy, state = self.policy, self.policy.state
         row = {
             "retract": [s.request.id for s in policy.last.retracted],
@@ -198,7 +201,7 @@ class Replay:
             "evictable": state.pool.tree.evictable,
             "protected": state.pool.tree.protected,
         }
-        if isinstance(batch, Batch):
+        if batch is not None:
             row["mode"] = ("mixed" if batch.decodes else "prefill") if batch.chunks else "decode"
             row["s"] = [[chunk.request.id, chunk.tokens, chunk.cached] for chunk in batch.chunks]
             if batch.decodes:

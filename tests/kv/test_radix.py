@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simserve.kv.radix import RadixTree
+from simserve.kv.radix_pool import Holding, RadixPool
 from simserve.kv.radix_runs import Run, canonical, split, take, tokens_in
 
 PIECES = st.lists(
@@ -101,8 +102,8 @@ def order_of_eviction(rule, accesses, priorities=(0, 0, 0)):
         ("fifo", [0], [0, 1, 2]),
         ("filo", [0], [2, 1, 0]),
         ("lfu", [0, 0, 1], [2, 1, 0]),
-        ("slru", [0, 0, 1], [2, 1, 0]),
-        ("slru", [1, 1, 0], [2, 0, 1]),
+        ("slru", [0, 0, 1], [2, 0, 1]),
+        ("slru", [1, 1, 0], [2, 1, 0]),
     ],
 )
 def test_eviction_rules(rule, accesses, order):
@@ -111,3 +112,42 @@ def test_eviction_rules(rule, accesses, order):
 
 def test_the_priority_rule_evicts_the_least_important_first():
     assert order_of_eviction("priority", [], priorities=(5, 1, 3)) == [1, 2, 0]
+
+
+def nodes_below(node):
+    """Return (tokens, hits, priority) of every node below `node`, parents first."""
+    found = []
+    for child in node.children.values():
+        found += [(child.length, child.hits, child.priority), *nodes_below(child)]
+    return found
+
+
+@pytest.mark.parametrize(("page_size", "lengths"), [(1, [70, 58, 29]), (16, [64, 64, 16])])
+def test_a_prompt_computed_together_with_output_ends_a_node_of_its_own(page_size, lengths):
+    """A request that was sent back: prompt of 128 tokens, 70 of them shared, and 29 output tokens with KV."""
+    pool = RadixPool(1600, page_size)
+    shared, whole = (Run(1, 0, 70),), (Run(1, 0, 70), Run(2, 0, 58), Run(3, 0, 29))
+    pool.tree.insert(shared, 70, priority=5)
+    pool.free -= pool.tree.evictable
+    kept = pool.free
+    holding = Holding()
+    pool.hold(holding, *pool.lookup(whole, 156))
+    pool.free -= pool.need(holding, 157)
+    holding.stored = 157
+    pool.cache_finished(holding, whole, 157, prompt_tokens=128, priority=5)
+    assert [length for length, _, _ in nodes_below(pool.tree.root)] == lengths
+    assert [priority for _, _, priority in nodes_below(pool.tree.root)] == [6, 6, 5]
+    assert [hits for _, hits, _ in nodes_below(pool.tree.root)] == [2, 1, 1]
+    assert pool.free == kept - sum(lengths[1:])
+
+
+def test_a_request_counts_a_hit_of_a_node_once():
+    """A chunk that is entered again with the next one is no hit; another request's is."""
+    pool, text = RadixPool(100), (Run(1, 0, 40),)
+    for _ in range(2):
+        holding = Holding()
+        holding.stored = 20
+        pool.cache_prompt(holding, text, 20, 40, 0)
+        holding.stored = 40
+        pool.cache_finished(holding, text, 40, 40, 0)
+    assert [hits for _, hits, _ in nodes_below(pool.tree.root)] == [2, 2]

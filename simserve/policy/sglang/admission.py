@@ -53,6 +53,11 @@ class Admission:
         """Return the tokens reserved for `outputs` output tokens."""
         return min(outputs, CLIP_MAX_NEW_TOKENS)
 
+    @property
+    def budget_spent(self) -> bool:
+        """Whether memory is left, but none of this step's budgets: nobody need be tried."""
+        return self._has_memory and self._step_spent
+
     def promised_to(self, sequence: Sequence) -> float:
         """Return the tokens reserved for the output of a running request."""
         left = sequence.most_outputs - self._running.outputs(sequence)
@@ -95,7 +100,7 @@ class Admission:
         extend = self._pool.paged(sequence.extend)
         if wanted >= self.total_left:
             return Verdict.NO_TOKEN
-        if extend >= self._input_left and self.admitted:
+        if self._chunk_left is None and extend >= self._input_left and self.admitted:
             return Verdict.STOP
         self._pool.hold(sequence.kv, node, sequence.prefix)
         verdict = Verdict.NO_TOKEN if wanted >= self.total_left else self._admit(sequence)
@@ -144,14 +149,20 @@ class Admission:
         extend = self._pool.paged(sequence.extend)
         self.admitted.append(sequence)
         self._promised += extend + outputs + self._pool.page_size
-        self._taken += extend
+        self._taken += extend + self._pool.page_size
         self._input_left -= extend
         if self._chunk_left is not None:
             self._chunk_left -= extend
 
     def _verdict(self) -> Verdict:
-        if self.total_left <= 0 or self._pool.room - self._taken <= 0:
+        if not self._has_memory:
             return Verdict.NO_TOKEN
-        if self._input_left <= 0 or (self._chunk_left is not None and self._chunk_left <= 0):
-            return Verdict.STOP
-        return Verdict.GO_ON
+        return Verdict.STOP if self._step_spent else Verdict.GO_ON
+
+    @property
+    def _has_memory(self) -> bool:
+        return self.total_left > 0 and self._pool.room > self._taken
+
+    @property
+    def _step_spent(self) -> bool:
+        return self._input_left <= 0 or (self._chunk_left is not None and self._chunk_left <= 0)

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from simserve.core import Batch
 from simserve.errors import InvariantError
-from simserve.policy.sglang.refresh import Refresh
 from simserve.policy.sglang.state import State, Step
 
 
 class Decode:
     """Decides decode steps."""
 
-    def __init__(self, state: State, refresh: Refresh) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._refresh = refresh
         self._taken_ahead = 0
 
     def attempt(self, step: Step) -> Batch | None:
-        """Decide a decode step, or return None if nobody runs."""
+        """Decide a decode step, or return None if nobody runs.
+
+        None also if memory is short and a result is awaited that ends somebody: it makes room.
+        """
         state, batch = self._state, self._state.batch
+        parted = state.part()
         if not len(batch):
             state.full = False
             return None
-        self._refresh.step()
         if state.make_room(batch.decode_need()):
             state.ratio.decay(1)
+        elif parted:
+            return None
         else:
             self._retract(step)
         decodes, context = self.launch(step)
@@ -39,12 +42,18 @@ class Decode:
             sealed=state.full and not state.preempts,
         )
 
+    def beside_prefill(self, step: Step) -> tuple[int, int]:
+        """Let the batch decode in a prefill step, as `launch` does; it sits out if memory is short."""
+        state = self._state
+        state.part()
+        return self.launch(step) if state.make_room(state.batch.decode_need()) else (0, 0)
+
     def launch(self, step: Step) -> tuple[int, int]:
         """Start one decode step; return its sequences and the sum of the tokens they attend."""
-        batch = self._state.batch
+        batch, page_size = self._state.batch, self._state.pool.page_size
         if not len(batch):
             return 0, 0
-        self._state.take(batch.decode_need())
+        self._state.take(batch.decode_need(), len(batch) * page_size)
         batch.launch()
         step.decodes = len(batch)
         return step.decodes, batch.kv_tokens
@@ -56,7 +65,6 @@ class Decode:
         self._taken_ahead = 0
         state.batch.launch(steps)
         state.ratio.decay(steps)
-        self._refresh.skip(steps)
 
     def settle(self, steps: int) -> None:
         """Take the memory of `steps` more launches now, instead of in `repeat`."""
@@ -68,15 +76,25 @@ class Decode:
         """Return for how many steps the decode step just launched would be decided.
 
         Once while an admission could be tried or a result is awaited that ends somebody; else while free
-        memory lasts and no prompt is looked up: a step that evicts or retracts is decided on its own.
+        memory lasts: a step that evicts or retracts is decided on its own.
         """
         state = self._state
         may_admit = bool(state.queue) and (state.preempts or not state.full)
         late = state.unbooked
         if may_admit or (late is not None and (late.done or (state.loads is not None and late.step.prefill))):
             return 1
-        memory_lasts = state.batch.steps_within(state.pool.free)
-        return 1 + min(memory_lasts, self._refresh.steps_before_lookup())
+        return 1 + self._steps_without_eviction()
+
+    def _steps_without_eviction(self) -> int:
+        """Return how many decode steps can follow that find all the free memory they ask for.
+
+        With pages of several tokens a step asks for a page of every sequence.
+        """
+        batch, pool = self._state.batch, self._state.pool
+        if pool.page_size == 1 or not pool.tree.evictable:
+            return batch.steps_within(pool.free)
+        spare = pool.free - len(batch) * pool.page_size
+        return 1 + batch.steps_within(spare) if spare >= 0 else 0
 
     def _retract(self, step: Step) -> None:
         """Send running requests back to the queue until the next token of the others fits.

@@ -62,7 +62,10 @@ class Loads:
         while self._flights and self._flights[0][0] <= now_ns:
             _, _, sequence = heapq.heappop(self._flights)
             holding = self._held[sequence.request.id]
-            self._pool.cache_prompt(holding, sequence.runs(), holding.stored, sequence.request.priority)
+            request = sequence.request
+            self._pool.cache_prompt(
+                holding, sequence.runs(), holding.stored, request.prompt_tokens, request.priority
+            )
             self._landed[sequence.request.id] = sequence
             self._forget_keys(sequence)
 

@@ -24,8 +24,10 @@ CLIP_MAX_NEW_TOKENS = 4096
 """Output tokens of one request that an admission reserves at most."""
 RETRACT_DECODE_STEPS = 20
 """Decode steps that a retraction makes room for and grants each remaining request when it sets the ratio."""
-LPM_QUEUE_LIMIT = 128
-"""Longest queue that lpm sorts; a longer one stays in order of arrival."""
+MOST_MATCHED = 128
+"""Longest queue that lpm sorts (a longer one stays in order of arrival), and most prompts of a refresh."""
+REFRESH_INTERVAL = 32
+"""Orderings of a queue from one refresh of its prompts to the next."""
 IN_BATCH_TOKENS = 32
 """Cached tokens up to which, and common tokens from which, a request is deferred behind a similar one."""
 

@@ -20,16 +20,17 @@ from simserve.policy.sglang.state import State, Step
 class Prefill:
     """Decides prefill steps."""
 
-    def __init__(self, state: State, decode: Decode) -> None:
+    def __init__(self, state: State, decode: Decode, shared_content: bool) -> None:
+        """`shared_content`: two requests may have tokens in common."""
         self._state = state
         self._decode = decode
         self._params = state.params
-        self._order = QueueOrder(state.params, state.pool)
+        self._order = QueueOrder(state.params, state.pool, shared_content)
 
     def attempt(self, step: Step, now_ns: int) -> Batch | None:
         """Decide a prefill step, or return None if nobody can be admitted and no prompt is in progress."""
         state = self._state
-        if state.preempts:
+        if state.preempts or not len(state.batch):
             state.full = False
         if state.chunked is None:
             if state.full or not state.queue:
@@ -63,6 +64,8 @@ class Prefill:
         if state.chunked is not None:
             state.chunked.plan(state.chunked.kv.stored)
             admission.go_on(state.chunked)
+        if admission.budget_spent:
+            return admission
         for sequence in state.queue if loads is None else loads.order(state.queue):
             if len(admission.admitted) >= self._places():
                 state.full = True
@@ -121,6 +124,7 @@ class Prefill:
                 break
         if not victims or missing > 0:
             return False
+        victims.sort(key=lambda s: s.slot)
         for victim in victims:
             admission.take_back(victim)
             self._state.send_back(victim, len(batch) - 1)
@@ -130,13 +134,15 @@ class Prefill:
     def _batch(self, step: Step, new: list[Sequence]) -> Batch:
         """Take the memory of the admitted and describe the step."""
         state = self._state
-        state.take(sum(state.pool.need(s.kv, s.prefix + s.extend) for s in step.prefill))
+        pool, batch = state.pool, step.prefill
+        most = sum(s.extend for s in batch) + len(batch) * pool.page_size
+        state.take(sum(pool.need(s.kv, s.prefix + s.extend) for s in batch), most)
         for sequence in new:
             sequence.waiting = False
             sequence.request.cached = sequence.prefix
         for sequence in step.prefill:
             sequence.kv.stored = sequence.prefix + sequence.extend
-        decodes, context = self._decode.launch(step) if self._params.enable_mixed_chunk else (0, 0)
+        decodes, context = self._decode.beside_prefill(step) if self._params.enable_mixed_chunk else (0, 0)
         return Batch(
             decodes,
             context,

@@ -36,7 +36,10 @@ class Results:
 
     def cache(self, sequence: Sequence, tokens: int) -> None:
         """Cache the first `tokens` tokens of a request that goes on."""
-        self._state.pool.cache_prompt(sequence.kv, sequence.runs(), tokens, sequence.request.priority)
+        request = sequence.request
+        self._state.pool.cache_prompt(
+            sequence.kv, sequence.runs(), tokens, request.prompt_tokens, request.priority
+        )
 
     def _prompt(self, sequence: Sequence, done: bool) -> None:
         """Book a completed prompt and the token that it sampled."""
@@ -66,8 +69,10 @@ class Results:
         """Cache prompt and answer (as far as their KV exists) and let the request go."""
         if sequence in self._state.batch:
             self._state.batch.finish(sequence)
-        self._state.parting.pop(sequence.request.id, None)
+        request = sequence.request
+        self._state.parting.pop(request.id, None)
         sequence.done = True
-        self._state.returned -= sequence.returned
         tokens = min(sequence.known, sequence.kv.stored)
-        self._state.pool.cache_finished(sequence.kv, sequence.runs(), tokens, sequence.request.priority)
+        self._state.pool.cache_finished(
+            sequence.kv, sequence.runs(), tokens, request.prompt_tokens, request.priority
+        )

@@ -21,7 +21,6 @@ from simserve.policy.sglang.decode import Decode
 from simserve.policy.sglang.loads import Loads
 from simserve.policy.sglang.params import SglangParams
 from simserve.policy.sglang.prefill import Prefill
-from simserve.policy.sglang.refresh import Refresh
 from simserve.policy.sglang.results import Results
 from simserve.policy.sglang.sequence import Sequence
 from simserve.policy.sglang.state import Outcome, State, Step
@@ -62,8 +61,8 @@ class SglangPolicy:
         self.state = State(params, pool)
         self.last = Step()
         """The step decided last."""
-        self._decode = Decode(self.state, Refresh(self.state, shared_content=content is not None))
-        self._prefill = Prefill(self.state, self._decode)
+        self._decode = Decode(self.state)
+        self._prefill = Prefill(self.state, self._decode, shared_content=content is not None)
         self._results = Results(self.state)
         self._content = content or UniqueContent()
         self.state.loads = self._loads_from(tiers, content)
@@ -120,9 +119,9 @@ class SglangPolicy:
         loads = self.state.loads
         if loads is not None:
             loads.land(now_ns)
-        batch = self._decide(now_ns)
-        if batch is None and (self._results.settle() or self.state.sent_back):
-            batch = self._decide(now_ns)
+        batch = self.turn(now_ns)
+        if batch is None and (self.process_late() or self.state.sent_back):
+            batch = self.turn(now_ns)
         until_ns = loads.next_ns if loads is not None else None
         if batch is not None:
             batch.until_ns = until_ns
@@ -130,6 +129,19 @@ class SglangPolicy:
         if not self._keep_ratio_when_idle:
             self.state.ratio.reset()
         return Wait(until_ns)
+
+    def turn(self, now_ns: int) -> Batch | None:
+        """Take one turn of the engine's loop: prefill if anything can be prefilled, else decode.
+
+        None if there is no step for now; the next turn may find one after `process_late`.
+        """
+        last, self.last = self.last, Step()
+        self._join(last)
+        return self._prefill.attempt(self.last, now_ns) or self._decode.attempt(self.last)
+
+    def process_late(self) -> bool:
+        """Process the result that was kept back, if any; return whether there was one."""
+        return self._results.settle()
 
     def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
         """Book the step decided last; with overlap keep its result until the next one is decided."""
@@ -179,12 +191,6 @@ class SglangPolicy:
         output = Run(*self._content.output_place(request), request.max_tokens)
         return canonical((*self._content.prompt(request), output))
 
-    def _decide(self, now_ns: int) -> Batch | None:
-        """Prefill if anything can be prefilled, else decode."""
-        last, self.last = self.last, Step()
-        self._join(last)
-        return self._prefill.attempt(self.last, now_ns) or self._decode.attempt(self.last)
-
     def _join(self, last: Step) -> None:
         """Bring the running batch up to date: completed prompts come in, finished requests go out."""
         state = self.state
@@ -195,17 +201,8 @@ class SglangPolicy:
             state.full = False
         if joining:
             state.batch.join(joining, ahead=bool(last.decodes))
-        gone = state.batch.drop_done()
-        if self._overlap:
-            gone += self._part(joining)
-        if gone:
+        if state.batch.drop_done():
             state.full = False
-
-    def _part(self, joining: list[Sequence]) -> int:
-        """Take out, and count, who has all its allowed output once the step in flight is booked."""
-        batch = self.state.batch
-        for sequence in joining:
-            batch.limit(sequence, max(0, sequence.request.max_tokens - sequence.outputs - 1))
-        parting = batch.take_limited()
-        self.state.parting.update((s.request.id, s) for s in parting)
-        return len(parting)
+        if self._overlap:
+            for sequence in joining:
+                state.batch.limit(sequence, max(0, sequence.request.max_tokens - sequence.outputs - 1))

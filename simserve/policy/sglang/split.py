@@ -57,7 +57,7 @@ class _Keeper(Results):
             self._sent.add(request.id)
             return
         self._state.pool.cache_finished(
-            sequence.kv, sequence.runs(), sequence.kv.stored, sequence.request.priority
+            sequence.kv, sequence.runs(), sequence.kv.stored, request.prompt_tokens, request.priority
         )
 
 
@@ -226,8 +226,10 @@ class SglangDecodePolicy(SglangPolicy):
 
     def _let_go(self, sequence: Sequence) -> None:
         """A request ended with the token that came with its KV."""
-        tokens = sequence.kv.stored
-        self.state.pool.cache_finished(sequence.kv, sequence.runs(), tokens, sequence.request.priority)
+        kv, request = sequence.kv, sequence.request
+        self.state.pool.cache_finished(
+            kv, sequence.runs(), kv.stored, request.prompt_tokens, request.priority
+        )
 
     def _active(self) -> int:
         """Return the requests that have room."""

@@ -58,11 +58,7 @@ class State:
         """A result that is not processed yet (with overlap)."""
         self.sent_back: list[Request] = []
         """Requests that lost their KV and of which no decision has told yet."""
-        self.returned = 0
-        """Requests in the system that were ever sent back."""
         self._entered = 0
-        self._refreshed_clock = 0
-        self._refreshed_at = -1
 
     @property
     def preempts(self) -> bool:
@@ -83,16 +79,28 @@ class State:
             return True
         return self.loads is not None and self.loads.cancel() and self.pool.make_room(tokens)
 
-    def take(self, tokens: int) -> None:
-        """Take `tokens` free tokens, evicting if needed."""
+    def take(self, tokens: int, most_tokens: int = 0) -> None:
+        """Take `tokens` free tokens, evicting if needed.
+
+        With pages of several tokens the engine, which does not count whose last page has room, evicts until
+        `most_tokens` are free.
+        """
+        if self.pool.page_size > 1:
+            self.pool.make_room(most_tokens)
         if not self.make_room(tokens):
             raise InvariantError(f"{tokens} KV tokens wanted, {self.pool.free} free")
         self.pool.free -= tokens
 
-    def note_refresh(self, steps_ago: int) -> None:
-        """Let the prompts of all running requests have been accessed before the last `steps_ago` steps."""
-        self._refreshed_clock = self.pool.tree.tick()
-        self._refreshed_at = self.batch.launched - steps_ago
+    def part(self) -> bool:
+        """Take out of the batch who has all its allowed output once the step in flight is booked.
+
+        Only with overlap; the result that ends them is still awaited. Return whether there were any.
+        """
+        reached = self.batch.take_limited()
+        if reached:
+            self.parting.update((sequence.request.id, sequence) for sequence in reached)
+            self.full = False
+        return bool(reached)
 
     def send_back(self, victim: Sequence, remaining: int) -> None:
         """Take a request out of the running batch, uncached, and make room for the `remaining` ones.
@@ -100,17 +108,13 @@ class State:
         Its token in flight is dropped. If that was its last one, whoever plays the model has shown it
         already: the request leaves for good instead of being computed again.
         """
-        if victim.joined <= self._refreshed_at:
-            self.pool.tree.refresh(victim.kv.node, self._refreshed_clock)
         self.batch.remove(victim)
         self.pool.drop(victim.kv)
         self.pool.make_room(remaining * RETRACT_DECODE_STEPS)
         victim.extend = victim.known
         if self.unbooked is not None and victim.request.id in self.unbooked.done:
             victim.done = True
-            self.returned -= victim.returned
             return
-        self.returned += not victim.returned
         victim.returned = True
         victim.request.known = victim.known
         self.sent_back.append(victim.request)
