@@ -36,7 +36,7 @@ ENGINES = {
     "sglang": _Engine(
         golden_sglang.VERSIONS,
         golden_sglang.SETTINGS,
-        {},
+        golden_sglang.OPTIONAL,
         golden_sglang.VOCABULARY,
         golden_sglang.replay_log,
     ),

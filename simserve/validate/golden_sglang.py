@@ -34,11 +34,12 @@ SETTINGS: dict[str, type] = {
     "priority_preempt": bool, "overlap": bool, "max_new_factor": int,
 }  # fmt: skip
 """Settings that a log must tell."""
+OPTIONAL: dict[str, type] = {"page": int, "unified": bool}
+"""Settings that a log may tell: tokens of a page (else 1), and the class of the tree (steps are the same)."""
 VOCABULARY = Vocabulary(
-    settings={*SETTINGS, "max_len"},
+    settings={*SETTINGS, *OPTIONAL, "max_len"},
     steps={*STEP_FIELDS, "t"},
     not_replayed={
-        "page": "pages of several tokens", "unified": "the unified tree",
         "window": "a pool for windows", "window_tokens": "a pool for windows",
         "free_window": "a pool for windows", "evictable_window": "a pool for windows",
         "free_window_end": "a pool for windows",
@@ -55,7 +56,12 @@ def replay(path: Path) -> Comparison:
 def replay_log(log: GoldenLog) -> Comparison:
     """Replay a log that has been read."""
     run = Replay(log.config, log.requests)
-    return compare(log, run.step, STEP_FIELDS)
+    logged = {row["t"]: row.get("preempt", []) for row in log.steps}
+
+    def step(t: int) -> dict[str, Any]:
+        return run.step(t, logged[t])
+
+    return compare(log, step, STEP_FIELDS)
 
 
 def params_of(config: dict[str, Any]) -> SglangParams:
@@ -113,11 +119,15 @@ class Replay:
         self._ended: list[int] = []
         self._clients = LogClients(requests)
 
-    def step(self, t: int) -> dict[str, Any]:
-        """Take the step with counter `t` and return it in the log's format."""
-        return self.run(t, 1)[0]
+    def step(self, t: int, victims: list[int] | None = None) -> dict[str, Any]:
+        """Take the step with counter `t` and return it in the log's format.
 
-    def run(self, t: int, most_steps: int) -> tuple[dict[str, Any], int]:
+        `victims` are the log's preempted requests. The engine keeps them in a set: if it is the same set,
+        they go back to the queue in the log's order.
+        """
+        return self.run(t, 1, victims)[0]
+
+    def run(self, t: int, most_steps: int, victims: list[int] | None = None) -> tuple[dict[str, Any], int]:
         """Decide at `t`, repeat the step as often as the policy allows; return the first step and how often.
 
         A run stops, like the engine's, with the first answer that ends, and before an arrival that the
@@ -125,6 +135,8 @@ class Replay:
         """
         arrivals = self._arrive(t)
         batch = self.policy.turn(t)
+        if victims:
+            self._requeue(victims)
         row: dict[str, Any] = {"t": t, "arr": arrivals, **self._decision(batch)}
         steps = 1
         if batch is not None:
@@ -138,6 +150,19 @@ class Replay:
             self._play(batch, steps)
         row |= self._outcome(batch, t + steps - 1)
         return row, steps
+
+    def _requeue(self, victims: list[int]) -> None:
+        """Let the requests just preempted stand in the queue in the order of `victims`, if it is they."""
+        preempted = {sequence.request.id: sequence for sequence in self.policy.last.preempted}
+        if sorted(preempted) != sorted(victims):
+            return
+        self.policy.last.preempted = [preempted[index] for index in victims]
+        queued = [sequence for sequence in self.policy.last.preempted if sequence.waiting]
+        ranks = sorted(sequence.rank for sequence in queued)
+        places = [i for i, sequence in enumerate(self.policy.state.queue) if sequence in queued]
+        for place, rank, sequence in zip(places, ranks, queued, strict=True):
+            sequence.rank = rank
+            self.policy.state.queue[place] = sequence
 
     # -- clients ---------------------------------------------------------------------------------------
 
