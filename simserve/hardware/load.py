@@ -3,40 +3,55 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from simserve.errors import ScenarioError, nearest
+from simserve.hardware.names import find_gpu, find_gpus
 from simserve.hardware.spec import GpuSpec
 from simserve.paths import data_dir
 
 
 def load_gpu(name: str, extra_dirs: Iterable[Path | str] = ()) -> GpuSpec:
-    """Return the GPU called `name`, from `<dir>/<name>/gpu.json`.
+    """Return the GPU called `name`, from `<dir>/<name>/gpu.json`; other names of it are understood too.
 
-    Folders in `extra_dirs` come first, then those that ship. Raises `ScenarioError` naming the nearest GPU,
-    or the field of the file that is wrong.
+    Folders in `extra_dirs` come first, then those that ship. Raises `ScenarioError` with the choices if
+    several GPUs have that name, with the nearest one if none has, or naming the field that is wrong.
     """
-    dirs = _dirs(extra_dirs)
-    for directory in dirs:
-        path = directory / name / "gpu.json"
-        if name and path.is_file():
-            return _read(path, name)
-    known = gpu_names(extra_dirs)
-    begins = [it for it in known if name and it.startswith(name.lower())]
-    hint = nearest(begins[0] if begins else name.lower(), known)
-    raise ScenarioError(f"unknown GPU {name!r}{hint}; known: {', '.join(known)}")
+    files = _files(extra_dirs)
+    folder = name if name in files else gpu_called(name, extra_dirs)
+    return _read(files[folder], folder)
+
+
+def gpu_called(name: str, extra_dirs: Iterable[Path | str] = ()) -> str:
+    """Return the folder name of the GPU that `name` means (`NVIDIA H200` -> `h200_sxm`).
+
+    Raises `ScenarioError` as `load_gpu` does.
+    """
+    files = _files(extra_dirs)
+    return name if name in files else find_gpu(name, _words_of(files))
+
+
+def gpus_called(name: str, extra_dirs: Iterable[Path | str] = ()) -> list[str]:
+    """Return the names of all GPUs that `name` may mean; none if it means nothing here."""
+    return find_gpus(name, _words_of(_files(extra_dirs)))
 
 
 def gpu_names(extra_dirs: Iterable[Path | str] = ()) -> list[str]:
     """Return the names of all GPUs that have a `gpu.json`, sorted."""
-    return sorted({path.parent.name for folder in _dirs(extra_dirs) for path in folder.glob("*/gpu.json")})
+    return sorted(_files(extra_dirs))
 
 
-def _dirs(extra_dirs: Iterable[Path | str]) -> list[Path]:
-    return [*(Path(folder) for folder in extra_dirs), data_dir("kernels_profile")]
+def _files(extra_dirs: Iterable[Path | str]) -> dict[str, Path]:
+    """Return the `gpu.json` of each GPU by its name; the folder that comes first wins."""
+    dirs = [*(Path(folder) for folder in extra_dirs), data_dir("kernels_profile")]
+    return {path.parent.name: path for folder in reversed(dirs) for path in folder.glob("*/gpu.json")}
+
+
+def _words_of(files: Mapping[str, Path]) -> dict[str, tuple[str, ...]]:
+    return {name: _read(path, name).words for name, path in files.items()}
 
 
 def _read(path: Path, name: str) -> GpuSpec:

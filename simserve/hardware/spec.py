@@ -28,9 +28,12 @@ class GpuSpec(BaseModel):
     """Name of the profile folder, set by the loader."""
     title: str
     """The vendor's name."""
+    words: tuple[str, ...] = ()
+    """Words that its names are made of, lower case, the chip first; what a scenario may call it."""
     sm_arch: int
-    """CUDA compute capability times ten (90 = Hopper)."""
+    """CUDA compute capability times ten (90 = Hopper); of AMD's, the number in gfx942."""
     gpus_per_node: int = Field(gt=0)
+    """GPUs that reach each other over `nvlink` (72 in a GB200 NVL72)."""
     hbm: Figure
     """Bytes that CUDA reports as the device's memory (less than the sticker says)."""
     hbm_bandwidth: Figure
@@ -38,9 +41,13 @@ class GpuSpec(BaseModel):
     peak: dict[str, Figure]
     """Dense FLOP/s by dtype."""
     nvlink: Figure | None = None
-    """Bytes/s per direction of one GPU; None without NVLink."""
+    """Bytes/s per direction of one GPU over NVLink (AMD: Infinity Fabric); None without."""
     pcie: Figure
     """Bytes/s per direction."""
+    multiprocessors: Figure | None = None
+    """Streaming multiprocessors (AMD: compute units); None: taken as an H100's, which the report says."""
+    l2: Figure | None = None
+    """Bytes of L2 cache; None: taken as an H100's, which the report says."""
 
     @property
     def hbm_bytes(self) -> int:

@@ -50,6 +50,8 @@ class Peaks:
     link_bytes_per_s: float
     """One direction, one GPU to its peers in the node."""
     has_nvlink: bool = True
+    multiprocessors: int | None = None
+    l2_bytes: float | None = None
 
     def us(self, flops: Any, moved_bytes: Any, dtype: str) -> Any:
         """Return the roofline time in microseconds (a float from floats, an array from arrays)."""
@@ -73,5 +75,10 @@ def peaks_of(gpu: GpuSpec) -> Peaks:
     """Return the peaks of a GPU; its peers are reached over NVLink, or over PCIe where it has none."""
     flops = {dtype: figure.value for dtype, figure in gpu.peak.items()}
     return Peaks(
-        flops, gpu.hbm_bytes_per_s, gpu.nvlink_bytes_per_s or gpu.pcie_bytes_per_s, gpu.nvlink is not None
+        flops,
+        gpu.hbm_bytes_per_s,
+        gpu.nvlink_bytes_per_s or gpu.pcie_bytes_per_s,
+        gpu.nvlink is not None,
+        int(gpu.multiprocessors.value) if gpu.multiprocessors else None,
+        gpu.l2.value if gpu.l2 else None,
     )

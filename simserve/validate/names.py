@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import re
 
-from simserve.errors import ScenarioError, nearest
-from simserve.hardware import gpu_names
-from simserve.model import preset_names
+from simserve.errors import ScenarioError
+from simserve.hardware import gpu_called, gpus_called
+from simserve.model.load import published as published_model
 
-_MODEL_SUFFIXES = re.compile(
-    r"-(hf|instruct|chat|it|base|fp8|fp8-dynamic|nvfp4|awq|\d{4}|17b-128e|17b-16e|17b-16e-instruct|2507)$"
-)
-_SAME_ARCHITECTURE = {"deepseek-r1": "deepseek-v3"}
-"""Models that differ from a preset in their weights only."""
-_GPUS = (
-    (r"h100.*(sxm|80)", "h100_sxm"),
-    (r"h200", "h200_sxm"),
-    (r"gb200|\bb200", "b200_sxm"),
-    (r"a100", "a100_sxm"),
-    (r"h800", "h800"),
-    (r"h20\b", "h20"),
-    (r"l40s", "l40s"),
-    (r"4090", "rtx_4090"),
-    (r"rtx pro 6000|rtxpro6000", "rtx_pro_6000"),
-)
+_RUN_AS = {"gb200": "b200_sxm"}
+"""GPUs without tables that are run as one with tables; the comparison says so."""
 _DTYPES = ((r"nvfp4", "nvfp4"), (r"mxfp4|fp4", "mxfp4"), (r"fp8", "fp8"), (r"bf16|fp16|^$", "bf16"))
 
 _BLOCK_SCALED = re.compile(r"deepseek-(v3|r1)|minimax-m2", re.IGNORECASE)
@@ -32,26 +18,19 @@ _BLOCK_SCALED = re.compile(r"deepseek-(v3|r1)|minimax-m2", re.IGNORECASE)
 
 def model_preset(published: str) -> str:
     """Return the preset of a published model name (`meta-llama/Llama-2-7b-hf`); raises `ScenarioError`."""
-    known = preset_names()
-    plain = published.split("(")[0].strip().split("/")[-1].lower().replace("_", "-")
-    plain = plain.replace("meta-llama-", "llama-")
-    name = plain
-    while name not in known and (shorter := _MODEL_SUFFIXES.sub("", name)) != name:
-        name = shorter
-    if name not in known:  # a name without its size
-        name = next((one for one in known if re.sub(r"-\d+b$", "", one) == name), name)
-    name = next((ours for theirs, ours in _SAME_ARCHITECTURE.items() if name.startswith(theirs)), name)
-    if name not in known:
-        raise ScenarioError(f"no preset for the model {published!r}{nearest(plain, known)}")
-    return name
+    return published_model(published.split("(")[0]).preset
 
 
 def gpu_name(published: str) -> str:
-    """Return the name of a published GPU (`H100-SXM-80GB`); raises `ScenarioError`."""
-    for pattern, name in _GPUS:
-        if re.search(pattern, published.lower()) and name in gpu_names():
-            return name
-    raise ScenarioError(f"no figures for the GPU {published!r}{nearest(published, gpu_names())}")
+    """Return the name of a published GPU (`H100 80GB`); raises `ScenarioError`.
+
+    Records of servers often leave out the form, and mean SXM: that one is taken where only one fits.
+    """
+    plain = published.split("(")[0]
+    found = gpus_called(plain)
+    modules = [name for name in found if "_sxm" in name]
+    name = modules[0] if len(found) > 1 and len(modules) == 1 else gpu_called(plain)
+    return _RUN_AS.get(name, name)
 
 
 def dtype(published: str, model: str = "") -> str:

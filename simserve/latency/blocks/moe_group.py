@@ -21,9 +21,6 @@ from simserve.latency.kernels.topology import TopologyExchange
 from simserve.latency.roofline import BYTES
 from simserve.model.spec import MoeFfn
 
-SMS = {80: 108, 89: 142, 90: 132, 100: 148, 120: 188}
-"""Multiprocessors by architecture (vendors' data sheets: A100, L40S, H100 and H200, B200, RTX PRO 6000)."""
-
 
 class EpGroup:
     """Dispatch, experts and combine over `ep` ranks (see `blocks.plan.GroupKernels`)."""
@@ -35,10 +32,7 @@ class EpGroup:
         self._all2all = setting.all2all
         self._nodes, self._per_node = nodes, setting.gpus_per_node
         self._tp = setting.parallel.tp
-        self._sms = SMS.get(machine.sm_arch, SMS[90])
-        if machine.sm_arch not in SMS and setting.all2all.startswith("deepep"):
-            note = f"multiprocessors of architecture {machine.sm_arch}: not known, taken as {self._sms}"
-            machine.estimated.append(note)
+        self._sms = machine.multiprocessors
         row = setting.hidden * BYTES[setting.activation_dtype]
         phases = ("dispatch", "combine")
         if setting.all2all == "nccl":

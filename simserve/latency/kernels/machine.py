@@ -7,7 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from simserve.errors import ProfileError, nearest
-from simserve.latency.kernels.traits import KernelTraits, kernel_traits
+from simserve.latency.kernels.traits import (
+    USUAL_L2_BYTES,
+    USUAL_MULTIPROCESSORS,
+    KernelTraits,
+    kernel_traits,
+)
 from simserve.latency.profile_file import ProfileTable
 from simserve.latency.profiles import ProfileStore
 from simserve.latency.roofline import Peaks
@@ -45,8 +50,26 @@ class Machine:
         TensorRT-LLM runs its own kernels on all of them: prompts and decodes in calls of their own, and the
         contexts of few decodes split over idle multiprocessors (`multi_block_mode`, on by default).
         """
-        traits = kernel_traits(self.gpu, self.sm_arch)
+        traits = kernel_traits(self.sm_arch, self.multiprocessors, self.l2_bytes)
         return replace(traits, splits_contexts=True) if self.engine == "trtllm" else traits
+
+    @property
+    def multiprocessors(self) -> int:
+        """Return the streaming multiprocessors of the GPU; notes that they are assumed if nothing says."""
+        return self._known(self.peaks.multiprocessors, USUAL_MULTIPROCESSORS, "multiprocessors", "132")
+
+    @property
+    def l2_bytes(self) -> float:
+        """Return the bytes of L2 cache; notes that they are assumed if nothing says."""
+        return self._known(self.peaks.l2_bytes, USUAL_L2_BYTES, "L2 cache", "50 MB")
+
+    def _known(self, figure: T | None, usual: T, what: str, words: str) -> T:
+        if figure is not None:
+            return figure
+        note = f"{what} of {self.gpu}: not in its gpu.json, taken as an H100's ({words})"
+        if self.sm_arch and note not in self.estimated:  # 0 is a CPU, which has neither
+            self.estimated.append(note)
+        return usual
 
     def cached(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
         """Return what `make` returned for this key the first time."""

@@ -9,20 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CHIPS = {
-    "a100_sxm": (108, 40),
-    "h100_sxm": (132, 50),
-    "h200_sxm": (132, 50),
-    "h800": (132, 50),
-    "h20": (78, 60),
-    "b200_sxm": (148, 126),
-    "l40s": (142, 96),
-    "rtx_4090": (128, 72),
-    "rtx_pro_6000": (188, 128),
-}
-"""Streaming multiprocessors and L2 cache in MB by GPU (NVIDIA's data sheets and architecture white
-papers)."""
-USUAL_CHIP = (132, 50)
+USUAL_MULTIPROCESSORS, USUAL_L2_BYTES = 132, 50e6
+"""An H100's (NVIDIA's architecture white paper, 2022): what is taken where a GPU's file does not say."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +31,14 @@ PLAIN = KernelTraits(True, 1, 1, 32e6)
 own."""
 
 
-def kernel_traits(gpu: str, sm_arch: int) -> KernelTraits:
-    """Return the traits for a GPU; one that is not in `CHIPS` is taken to be as large as an H100."""
+def kernel_traits(
+    sm_arch: int, multiprocessors: int = USUAL_MULTIPROCESSORS, l2_bytes: float = USUAL_L2_BYTES
+) -> KernelTraits:
+    """Return the traits for an architecture on a chip of that size."""
     if sm_arch == 0:
         return PLAIN
-    processors, l2_mb = CHIPS.get(gpu, USUAL_CHIP)
     if sm_arch in (90, 100, 103):
-        return KernelTraits(True, 128, processors, l2_mb * 1e6)
+        return KernelTraits(True, 128, multiprocessors, l2_bytes)
     # FlashAttention 2 takes 128 x 64 tiles on A100, and 64 rows on the smaller shared memory of the others;
     # steps in measured prefill times on RTX 4090 and RTX PRO 6000 lie where tiles of 64 rows predict them.
-    return KernelTraits(False, 128 if sm_arch == 80 else 64, processors, l2_mb * 1e6)
+    return KernelTraits(False, 128 if sm_arch == 80 else 64, multiprocessors, l2_bytes)
