@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from simserve.errors import ScenarioError, nearest
+from simserve.errors import ScenarioError
+from simserve.model.names import Catalogue, Release
 from simserve.model.readers import read_config
 from simserve.model.spec import ModelSpec
 
@@ -19,23 +19,22 @@ _PRESETS = Path(__file__).with_name("presets")
 def load_model(name_or_path: str) -> ModelSpec:
     """Return the model called so: a preset, a `config.json`, or a folder that holds one.
 
-    Preset names ignore case, an owner before a slash, and a `-hf`, `-instruct`, `-chat` or `-it` at the end.
-    Raises `ScenarioError` naming the nearest preset, or the field of the file that is wrong.
+    Published names are understood with or without their owner (see `names`); those of quantised releases
+    give the preset in the types of that release. Raises `ScenarioError` naming the nearest preset, or the
+    field of the file that is wrong.
     """
     path = Path(name_or_path)
     if path.suffix == ".json" or path.is_dir():
         return _load_file(path / "config.json" if path.is_dir() else path)
-    presets = _preset_names()
-    for key in _spellings(name_or_path):
-        if key in presets:
-            return load_preset(presets[key])
-    word = list(_spellings(name_or_path))[-1]
-    begins = [name for name in sorted(presets) if name.startswith(word)]
-    hint = nearest(begins[0] if begins else word, presets)
-    raise ScenarioError(
-        f"unknown model {name_or_path!r}{hint}; known: {', '.join(preset_names())}; "
-        "or give the path of a config.json"
-    )
+    return _load_release(published(name_or_path))
+
+
+def published(name: str) -> Release:
+    """Return which preset a name means, and how the release of that name is quantised.
+
+    Raises `ScenarioError` as `load_model` does.
+    """
+    return _catalogue().find(name)
 
 
 def preset_names() -> list[str]:
@@ -46,10 +45,18 @@ def preset_names() -> list[str]:
 @cache
 def load_preset(name: str) -> ModelSpec:
     """Return the preset of exactly this name."""
-    path = _PRESETS / f"{name}.json"
-    fields = _parse(path)
-    spec = read_config(fields, name, f"preset {name}")
-    return _with_source(spec, str(fields.get("_source", spec.source)))
+    return _load_release(Release(name))
+
+
+def _load_release(release: Release) -> ModelSpec:
+    fields = {**_preset_fields(release.preset), **release.changes}
+    spec = read_config(fields, release.preset, f"preset {release.preset}")
+    return replace(spec, source=str(fields.get("_source", spec.source)))
+
+
+@cache
+def _preset_fields(name: str) -> dict[str, Any]:
+    return _parse(_PRESETS / f"{name}.json")
 
 
 def _load_file(path: Path) -> ModelSpec:
@@ -69,23 +76,14 @@ def _parse(path: Path) -> dict[str, Any]:
     return fields
 
 
-def _spellings(name: str) -> Iterator[str]:
-    """The forms under which a name is looked up, the exact one first."""
-    word = name.lower().rsplit("/", 1)[-1].replace("_", "-")
-    yield word
-    yield re.sub(r"(-(hf|instruct|chat|it|base))+$", "", word)
-
-
 @cache
-def _preset_names() -> dict[str, str]:
-    """Preset by each of its spellings: file name and `_aliases`."""
-    names: dict[str, str] = {}
+def _catalogue() -> Catalogue:
+    """Return the names of every preset: its own, `_aliases`, and `_releases` with the fields that differ."""
+    names: dict[str, Release] = {}
+    owners: dict[str, str] = {}
     for stem in preset_names():
-        names[stem] = stem
-        for alias in _parse(_PRESETS / f"{stem}.json").get("_aliases", []):
-            names[alias] = stem
-    return names
-
-
-def _with_source(spec: ModelSpec, source: str) -> ModelSpec:
-    return ModelSpec(**{**vars(spec), "source": source})
+        fields = _preset_fields(stem)
+        owners[stem] = str(fields.get("_owner", "")).lower()
+        names |= {alias: Release(stem) for alias in (stem, *fields.get("_aliases", ()))}
+        names |= {name.lower(): Release(stem, own) for name, own in fields.get("_releases", {}).items()}
+    return Catalogue(names, owners)

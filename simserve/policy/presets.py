@@ -7,6 +7,7 @@ Defaults that depend on the GPU follow vLLM's API server (`EngineArgs.get_batch_
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ class EnginePreset:
     """Share of a GPU's memory that the engine may use, or how it follows from memory, settings and ranks."""
     defaults: Callable[[int, str, Options, int], Options]
     source: str
+    release: str = ""
+    """The release whose defaults these are; empty if the engine has no versions."""
 
     def options(self, gpu_memory_bytes: int, gpu_name: str, given: Options, max_model_len: int) -> Options:
         """Return the version's settings: those that are `given`, and its defaults for all others.
@@ -113,12 +116,24 @@ def _none(gpu_memory_bytes: int, gpu_name: str, given: Options, max_model_len: i
     return {}
 
 
-_PRESETS = [
-    EnginePreset("vllm-0.33", "vllm", 16, 0.92, _vllm("0.33"), "vLLM 0.33.0, defaults of the API server"),
-    EnginePreset("vllm-0.19", "vllm", 16, 0.90, _vllm("0.19"), "vLLM 0.19.0, defaults of the API server"),
-    EnginePreset("vllm-0.15", "vllm", 16, 0.90, _vllm("0.15"), "vLLM 0.15.1, defaults of the API server"),
+_PRESETS = [  # of each engine the newest first
     EnginePreset(
-        "sglang-0.5.23", "sglang", 1, _sglang_memory, _sglang, "SGLang 0.5.23, defaults of its server"
+        "vllm-0.33", "vllm", 16, 0.92, _vllm("0.33"), "vLLM 0.33.0, defaults of the API server", "0.33.0"
+    ),
+    EnginePreset(
+        "vllm-0.19", "vllm", 16, 0.90, _vllm("0.19"), "vLLM 0.19.0, defaults of the API server", "0.19.0"
+    ),
+    EnginePreset(
+        "vllm-0.15", "vllm", 16, 0.90, _vllm("0.15"), "vLLM 0.15.1, defaults of the API server", "0.15.1"
+    ),
+    EnginePreset(
+        "sglang-0.5.23",
+        "sglang",
+        1,
+        _sglang_memory,
+        _sglang,
+        "SGLang 0.5.23, defaults of its server",
+        "0.5.23",
     ),
     EnginePreset("orca", "orca", 16, 0.90, _none, "Orca (OSDI 2022); memory share assumed as in vLLM"),
     EnginePreset("static", "static", 16, 0.90, _none, "static batching; memory share assumed as in vLLM"),
@@ -128,7 +143,38 @@ ENGINES = {preset.name: preset for preset in _PRESETS}
 
 def engine_preset(name: str) -> EnginePreset:
     """Return the preset called `name`; raises ScenarioError with the nearest match."""
-    if name not in ENGINES:
-        known = ", ".join(ENGINES)
-        raise ScenarioError(f"unknown engine {name!r}{nearest(name, ENGINES)}; known: {known}")
-    return ENGINES[name]
+    return ENGINES[engine_called(name)]
+
+
+def engine_called(name: str) -> str:
+    """Return the preset that `name` means: `vllm==0.33.0`, `vLLM 0.33`, or `vllm` for the newest modelled.
+
+    A bare name is what an unpinned installation gives, and the resolved scenario pins what was taken. A
+    version is understood as far as it is given; one that is not modelled is refused, because defaults change
+    from one minor version to the next.
+    """
+    if name in ENGINES:
+        return name
+    engine, version = _engine_and_version(name)
+    ours = [preset for preset in _PRESETS if preset.name.partition("-")[0] == engine]
+    if not ours:
+        raise ScenarioError(f"unknown engine {name!r}{_hint(name)}; known: {', '.join(ENGINES)}")
+    for preset in ours:  # newest first
+        if f"{preset.release}.".startswith(f"{version}." if version else ""):
+            return preset.name
+    modelled = ", ".join(f"{preset.name} ({preset.release})" for preset in ours)
+    raise ScenarioError(f"unknown engine {name!r}{nearest(name, ENGINES)}; of {engine} are known: {modelled}")
+
+
+def _engine_and_version(name: str) -> tuple[str, str]:
+    """Split `vLLM v0.33.0` into `vllm` and `0.33.0`; the version is empty where none is given."""
+    match = re.fullmatch(r"([a-z_]+?)[-_ =:@]*v?(\d+(?:\.\d+)*)?", name.strip().lower())
+    if match is None:
+        return "", ""
+    return match[1], match[2] or ""
+
+
+def _hint(name: str) -> str:
+    if re.match(r"(tensorrt|trt)", name.strip().lower()):
+        return " (TensorRT-LLM's scheduler is not modelled; its host times are: overhead: trtllm)"
+    return nearest(name, ENGINES)

@@ -17,6 +17,7 @@ from simserve.scenario.compare import OF_THE_COMPARISON, variant_documents
 from simserve.scenario.document import Document, KeyPath, override, path_of, put, read_document
 from simserve.scenario.explain import explain
 from simserve.scenario.files import around, find
+from simserve.scenario.names import with_our_names
 from simserve.scenario.ratio import with_ratios
 from simserve.scenario.spec import STUDIES, Scenario
 
@@ -93,6 +94,7 @@ def _validated(document: Document, folder: Path) -> LoadedScenario:
         scenario = Scenario.model_validate(document.data)
     except ValidationError as error:
         raise explain(error, document, Scenario) from error
+    scenario = with_our_names(scenario, folder, LoadedScenario(scenario, document, folder).blame)
     if scenario.ratio is not None:
         return _validated(with_ratios(document, scenario), folder)
     variants = {name: _validated(one, folder) for name, one in variant_documents(document).items()}

@@ -1,0 +1,95 @@
+"""Published names of models: owners, cases, kinds of release, and near misses."""
+
+import pytest
+
+from simserve.errors import ScenarioError
+from simserve.model import load_model, preset_names
+from simserve.model.load import published
+
+# Repositories of Hugging Face -> the preset of their architecture.
+PUBLISHED = {
+    "mistralai/Mixtral-8x7B-v0.1": "mixtral-8x7b",
+    "mistralai/Mixtral-8x7B-Instruct-v0.1": "mixtral-8x7b",
+    "meta-llama/Llama-3.1-8B": "llama-3.1-8b",
+    "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "meta-llama/Meta-Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "META-LLAMA/LLAMA-3.1-8B-INSTRUCT": "llama-3.1-8b",
+    "Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "unsloth/Meta-Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "somebody/Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16": "llama-3.1-8b",
+    "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8": "llama-3.1-8b",
+    "unsloth/Meta-Llama-3.1-8B-Instruct-bnb-4bit": "llama-3.1-8b",
+    "hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4": "llama-3.1-70b",
+    "nvidia/Llama-3.1-70B-Instruct-FP8": "llama-3.1-70b",
+    "meta-llama/Meta-Llama-3-8B-Instruct": "llama-3-8b",
+    "meta-llama/Llama-2-7b-chat-hf": "llama-2-7b",
+    "nvidia/Llama-3.3-70B-Instruct-NVFP4": "llama-3.3-70b",
+    "deepseek-ai/DeepSeek-R1-Distill-Llama-70B": "llama-3.3-70b",
+    "Qwen/Qwen3-32B": "qwen3-32b",
+    "Qwen/Qwen3-32B-FP8": "qwen3-32b",
+    "Qwen/Qwen3-32B-AWQ": "qwen3-32b",
+    "RedHatAI/Qwen3-32B-FP8-dynamic": "qwen3-32b",
+    "Qwen/Qwen3-8B-Base": "qwen3-8b",
+    "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4": "qwen2.5-7b",
+    "Qwen/Qwen3-30B-A3B-Instruct-2507-FP8": "qwen3-30b-a3b",
+    "Qwen/Qwen3-Coder-30B-A3B-Instruct": "qwen3-30b-a3b",
+    "deepseek-ai/DeepSeek-R1": "deepseek-v3",
+    "deepseek-ai/DeepSeek-R1-0528": "deepseek-v3",
+    "deepseek-ai/DeepSeek-V3.1": "deepseek-v3",
+    "nvidia/DeepSeek-R1-0528-NVFP4": "deepseek-v3",
+    "unsloth/DeepSeek-V3-bf16": "deepseek-v3",
+    "openai/gpt-oss-120b": "gpt-oss-120b",
+    "unsloth/gpt-oss-20b-BF16": "gpt-oss-20b",
+    "moonshotai/Kimi-K2-Instruct-0905": "kimi-k2-instruct",
+    "nvidia/Kimi-K2.5-NVFP4": "kimi-k2.5",
+    "zai-org/GLM-5-FP8": "glm-5",
+    "RedHatAI/Llama-4-Scout-17B-16E-Instruct-FP8-dynamic": "llama-4-scout",
+    "meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8": "llama-4-maverick",
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_name_finds_its_preset(name: str) -> None:
+    assert load_model(name).name == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_answers_to_its_name_with_any_owner_and_end(name: str) -> None:
+    for shape in ("{}", "acme/{}", "{}-Instruct", "{}-FP8", "acme/{}-instruct-AWQ"):
+        assert published(shape.format(name).upper()).preset == name
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("Qwen/Qwen3-31B", "qwen3-32b"),
+        ("Qwen/Qwen3-32B-Distilled", "qwen3-32b"),
+        ("meta-llama/Llama-3.2-90B-Vision-Instruct", "llama-3"),
+        ("lama-3.1-70b", "llama-3.1-70b"),
+        ("deepseek-ai/DeepSeek-R2", "deepseek-v2"),
+    ],
+)
+def test_a_near_miss_is_suggested_not_taken(name: str, nearest: str) -> None:
+    with pytest.raises(
+        ScenarioError, match=rf"unknown model '{name}' \(did you mean '{nearest}.*config.json"
+    ):
+        load_model(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("unsloth/Qwen3-8B-GGUF", "GGUF"),
+        ("turboderp/Llama-3.1-8B-Instruct-exl2", "EXL2"),
+        ("mlx-community/Qwen3-8B-mlx", "MLX"),
+    ],
+)
+def test_formats_without_a_price_are_refused_by_name(name: str, what: str) -> None:
+    with pytest.raises(ScenarioError, match=f"{what} has no price here"):
+        load_model(name)
+
+
+def test_a_release_with_a_longer_context_has_it() -> None:
+    assert load_model("Qwen/Qwen3-30B-A3B").max_position_embeddings == 40_960
+    assert load_model("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8").max_position_embeddings == 262_144
