@@ -12,6 +12,7 @@ from simserve.cli.replications_text import half_width, replication_lines, spread
 from simserve.metrics import Summary
 from simserve.metrics.distribution import Distribution
 from simserve.metrics.replications import Estimate
+from simserve.report.warnings import ALL_ESTIMATED
 from simserve.scenario import Scenario
 
 LATENCIES = {
@@ -96,4 +97,6 @@ def _lines(summary: Summary) -> list[str]:
     shares = ", ".join(f"{share:.1%} {name}" for name, share in summary.provenance.items() if share)
     if shares:
         lines.append(f"Step times: {shares}")
+    if summary.provenance.get("analytic", 0.0) > ALL_ESTIMATED:
+        lines.append("All of it is estimated: no kernel of this GPU and model was measured (roofline)")
     return lines

@@ -9,6 +9,9 @@ from simserve.report.format import number, percent
 EXTRAPOLATED = 0.05
 """Share of simulated time outside the measured range of the kernels from which on it is said first."""
 
+ALL_ESTIMATED = 0.999
+"""Share of simulated time costed without any table from which on the run is called an estimate."""
+
 
 def warnings(summary: dict[str, Any]) -> list[str]:
     """Return a line per warning, the most serious first."""
@@ -26,6 +29,11 @@ def warnings(summary: dict[str, Any]) -> list[str]:
                 f"{number(counts[what])} of {number(counts['requests'])} requests were {what}"
                 + (" by their clients." if what == "abandoned" else ".")
             )
+    if summary["provenance"].get("analytic", 0.0) > ALL_ESTIMATED:
+        lines.append(
+            "All of it is estimated: no kernel of this GPU and model was measured, so every step time is a "
+            "roofline at assumed efficiencies."
+        )
     if share > EXTRAPOLATED:
         lines.append(
             f"{percent(share)} of the simulated time is extrapolated: outside the sizes that were measured."
