@@ -17,10 +17,10 @@ from simserve.latency.launches import with_measured_launches
 from simserve.latency.overhead import VLLM, EngineOverhead
 from simserve.latency.roofline import BYTES
 from simserve.latency.setting import KernelSettings, setting_of
-from simserve.latency.stages import stage_layers
 from simserve.latency.table_latency import TableLatency
 from simserve.model.parallel import Parallelism
 from simserve.model.spec import Attention, DenseFfn, Ffn, GqaAttention, LayerGroup, MlaAttention, ModelSpec
+from simserve.model.stages import pipeline_stages
 
 REFERENCE = (256, 1024)
 """Sequences and mean context of the decode step by which the slowest pipeline stage is found."""
@@ -59,19 +59,18 @@ def compile_step_latency(
 
 def distinct_plans(spec: ModelSpec, setting: Setting) -> list[Plan]:
     """Return the plan of each pipeline stage, equal ones once."""
-    stages = stage_layers(spec.layers, setting.parallel.pp)
     plans, seen = [], []
-    for index, groups in enumerate(stages):
-        first, last = index == 0, index == len(stages) - 1
-        if (groups, first, last) in seen:
+    for stage in pipeline_stages(spec, setting.parallel.pp):
+        kind = (stage.layers, stage.first, stage.last)
+        if kind in seen:
             continue
-        seen.append((groups, first, last))
-        plan = Plan(layers=sum(group.count for group in groups))
-        if first:
+        seen.append(kind)
+        plan = Plan(layers=sum(stage.layers))
+        if stage.first:
             add_embedding(plan, setting)
-        for group in groups:
+        for group in stage.groups(spec):
             _add_group(plan, group, setting)
-        if last:
+        if stage.last:
             add_head(plan, spec, setting)
         plans.append(plan)
     return plans

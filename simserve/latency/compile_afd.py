@@ -19,6 +19,7 @@ from simserve.latency.overhead import IDEAL, VLLM, EngineOverhead
 from simserve.latency.setting import CopySettings, setting_of
 from simserve.latency.table_latency import TableLatency
 from simserve.model.parallel import Parallelism
+from simserve.model.parts import ffn_parts, shared_parts
 from simserve.model.spec import Ffn, LayerGroup, ModelSpec, MoeFfn
 
 
@@ -88,10 +89,10 @@ def _remote(
     if isinstance(ffn, MoeFfn):
         experts = experts_of(ffn, theirs)
         topk, slots, routed = experts.topk, ffn.n_routed_experts, RemoteExperts(theirs, experts)
-        inter, matrices = ffn.shared_intermediate_size, 3
+        name, parts = "shared expert", shared_parts(ffn, own.hidden)
     else:
         topk, slots, routed = 0.0, 1, None
-        inter, matrices = ffn.intermediate_size, ffn.matrices
+        name, parts = "MLP", list(ffn_parts(ffn, own.hidden))
     hops = []
     for phase in ("dispatch", "combine"):
         if network is None:
@@ -99,5 +100,5 @@ def _remote(
         else:
             hop = NetworkHop(theirs.machine, phase, own.hidden, topk, sides, network)
         hops.append(hop.cost)
-    local = mlp_ops(theirs, "MLP", inter, 1, matrices) if inter else []
+    local = mlp_ops(theirs, name, parts, 1) if parts else []
     return RemoteLayers(hops[0], hops[1], local, routed, group.count)

@@ -22,6 +22,13 @@ class Cost(NamedTuple):
         return Cost(np.where(condition, self.us, other.us), np.where(condition, self.tags, other.tags))
 
 
+class Weights(NamedTuple):
+    """The weights that a kernel multiplies with, on one GPU."""
+
+    params: float
+    dtype: str
+
+
 class LinearOp(NamedTuple):
     """A kernel whose time depends on a count only (tokens of the step, or sequences)."""
 
@@ -30,6 +37,8 @@ class LinearOp(NamedTuple):
     """From the counts (float64[n], each at least 1) to their cost."""
     times: int = 1
     """How often a layer, or the step, runs it."""
+    weights: Weights | None = None
+    """What it multiplies with each time; None: it only moves data."""
 
 
 def analytic(us: Float64) -> Cost:

@@ -12,21 +12,14 @@ from typing import Any
 import numpy as np
 
 from simserve.hardware import GpuSpec
+from simserve.model.dtypes import quantised_bytes
 
 BYTES = {
-    "fp32": 4.0,
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp8": 1.0,
-    "fp8_block": 1.0,
+    **quantised_bytes(),
+    "int4_wo": quantised_bytes()["int4"],
     "fp8_ds_mla": 656 / 576,
-    "int8": 1.0,
-    "int4": 0.5 + 2 / 128,
-    "int4_wo": 0.5 + 2 / 128,
-    "nvfp4": 0.5 + 1 / 16,
-    "mxfp4": 0.5 + 1 / 32,
 }
-"""Bytes of one element, scales included (int4: one fp16 per 128; nvfp4: one byte per 16; mxfp4: per 32).
+"""Bytes of one element, scales included, as the weights count them.
 
 `fp8_ds_mla` is FlashMLA's layout of a latent of 576: 656 bytes (README, 2026-04).
 """

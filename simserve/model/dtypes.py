@@ -7,7 +7,7 @@ published FP8 and FP4 checkpoints keep them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simserve.errors import ScenarioError, nearest
 
@@ -24,6 +24,8 @@ class WeightFormat:
     """Parameters of attention, dense MLP and shared experts."""
     expert_bytes: float
     """Parameters of routed experts."""
+    plain_bytes: float = PLAIN_BYTES
+    """Parameters that no format touches."""
 
 
 def _uniform(name: str, matrix_bytes: float) -> WeightFormat:
@@ -31,7 +33,7 @@ def _uniform(name: str, matrix_bytes: float) -> WeightFormat:
 
 
 _FORMATS = {
-    "fp32": _uniform("fp32", 4.0),
+    "fp32": WeightFormat("fp32", 4.0, 4.0, plain_bytes=4.0),
     "bf16": _uniform("bf16", 2.0),
     "fp16": _uniform("fp16", 2.0),
     "fp8": _uniform("fp8", 1.0),
@@ -70,7 +72,12 @@ def weight_format(dtype: str, experts_dtype: str | None = None) -> WeightFormat:
     if experts_dtype is None:
         return matrices
     experts = _FORMATS[_canonical(experts_dtype, _FORMATS, _WEIGHT_ALIASES, "experts dtype")]
-    return WeightFormat(matrices.name, matrices.matrix_bytes, experts.expert_bytes)
+    return replace(matrices, expert_bytes=experts.expert_bytes)
+
+
+def quantised_bytes() -> dict[str, float]:
+    """Return the bytes of one element in each format, scales included, where the format holds."""
+    return {name: fmt.expert_bytes for name, fmt in _FORMATS.items()}
 
 
 def kv_cache_dtype(dtype: str) -> str:

@@ -28,6 +28,8 @@ class GqaAttention:
     output_bias: bool = False
     output_gate: bool = False
     """True if a gate as wide as the queries multiplies the output (Qwen3.5)."""
+    sinks: bool = False
+    """True if each head has a learned attention sink (gpt-oss)."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class MoeFfn:
     n_group: int = 1
     topk_group: int = 1
     bias: bool = False
+    shared_gate: bool = False
+    """True if one output per token scales the shared expert (Qwen2 MoE, Qwen3-Next, Qwen3.5)."""
 
 
 Attention = GqaAttention | MlaAttention | LinearAttention

@@ -6,10 +6,10 @@ stage with the head stays light (vLLM, `get_pp_indices`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simserve.errors import ScenarioError
-from simserve.model.spec import ModelSpec
+from simserve.model.spec import LayerGroup, ModelSpec
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,11 @@ class Stage:
     """Layers of each of the spec's groups that the stage holds."""
     first: bool
     last: bool
+
+    def groups(self, spec: ModelSpec) -> tuple[LayerGroup, ...]:
+        """Return the groups of the stage's layers, each with the stage's count of them."""
+        pairs = zip(self.layers, spec.layers, strict=True)
+        return tuple(replace(group, count=count) for count, group in pairs if count)
 
 
 def pipeline_stages(spec: ModelSpec, pp: int) -> list[Stage]:

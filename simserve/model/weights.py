@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass
 
 from simserve.errors import ScenarioError
-from simserve.model.dtypes import PLAIN_BYTES, WeightFormat, weight_format
+from simserve.model.dtypes import WeightFormat, weight_format
 from simserve.model.experts import touched_experts
 from simserve.model.parallel import Parallelism
 from simserve.model.params import all_parts
-from simserve.model.parts import Part, first_parts, last_parts, layer_parts
+from simserve.model.parts import Part, ffn_parts, first_parts, last_parts, layer_parts
 from simserve.model.spec import GqaAttention, ModelSpec, MoeFfn
 from simserve.model.stages import Stage, pipeline_stages
 
@@ -86,10 +86,11 @@ def weight_bytes_read(spec: ModelSpec, tokens: float, weights_dtype: str) -> flo
     for count, part in all_parts(spec):
         if part.kind == "routed_expert":
             continue
-        share = 1.0 if part.matmul or part.kind == "plain" else min(1.0, tokens / spec.vocab_size)
+        share = min(1.0, tokens / spec.vocab_size) if part.kind == "embedding" else 1.0
         total += count * part.params * share * _param_bytes(part, fmt)
     if spec.tie_word_embeddings:  # the head reads the whole embedding
-        total += spec.vocab_size * spec.hidden_size * PLAIN_BYTES * (1 - min(1.0, tokens / spec.vocab_size))
+        rest = 1 - min(1.0, tokens / spec.vocab_size)
+        total += spec.vocab_size * spec.hidden_size * fmt.plain_bytes * rest
     return total + _expert_bytes_read(spec, tokens, fmt)
 
 
@@ -153,19 +154,14 @@ class _Spread:
     redundant_experts: int
     fmt: WeightFormat
 
-    def bytes(self, part: Part, experts: int) -> float:
-        """Bytes of the part on one GPU; `experts` is how many the layer has."""
-        size = part.params * _param_bytes(part, self.fmt)
-        match part.split:
-            case "tp":
-                return size / self.parallelism.tp
-            case "kv_heads":
-                return size / min(self.parallelism.tp, part.kv_heads)
-            case "experts":
-                copies = (experts + self.redundant_experts) / experts
-                return size * copies / (self.parallelism.tp * self.parallelism.dp)
-            case _:
-                return size
+    def bytes(self, part: Part) -> float:
+        """Bytes of the part on one GPU."""
+        one = _param_bytes(part, self.fmt)
+        if part.split == "experts":
+            spread = (part.copies + self.redundant_experts) / part.copies
+            return part.params * one * spread / (self.parallelism.tp * self.parallelism.dp)
+        rows, columns = part.local(self.parallelism.tp)
+        return rows * columns * one
 
 
 def _stage_bytes(spec: ModelSpec, stage: Stage, spread: _Spread) -> WeightBytes:
@@ -174,11 +170,10 @@ def _stage_bytes(spec: ModelSpec, stage: Stage, spread: _Spread) -> WeightBytes:
     if stage.last and not stage.first and spec.tie_word_embeddings:
         ends.append(first_parts(spec)[0])  # a tied head needs its own copy in another stage
     for part in ends:
-        sums[part.kind] += spread.bytes(part, 1)
-    for count, group in zip(stage.layers, spec.layers, strict=True):
-        experts = sum(ffn.n_routed_experts for ffn in group.ffns if isinstance(ffn, MoeFfn))
+        sums[part.kind] += spread.bytes(part)
+    for group in stage.groups(spec):
         for part in layer_parts(group, spec.hidden_size):
-            sums[part.kind] += count * spread.bytes(part, experts)
+            sums[part.kind] += group.count * spread.bytes(part)
     ends_bytes = math.ceil(sums["embedding"] + sums["head"])
     return WeightBytes(ends_bytes, *(math.ceil(sums[kind]) for kind in _KINDS))
 
@@ -187,21 +182,16 @@ _KINDS = ("attention", "dense_ffn", "shared_expert", "routed_expert", "plain")
 
 
 def _param_bytes(part: Part, fmt: WeightFormat) -> float:
-    match part.kind:
-        case "routed_expert":
-            return fmt.expert_bytes
-        case "attention" | "dense_ffn" | "shared_expert":
-            return fmt.matrix_bytes
-        case _:
-            return PLAIN_BYTES
+    if not part.quantised:
+        return fmt.plain_bytes
+    return fmt.expert_bytes if part.kind == "routed_expert" else fmt.matrix_bytes
 
 
 def _expert_bytes_read(spec: ModelSpec, tokens: float, fmt: WeightFormat) -> float:
     total = 0.0
     for group in spec.layers:
-        moes = [ffn for ffn in group.ffns if isinstance(ffn, MoeFfn)]
-        parts = [p for p in layer_parts(group, spec.hidden_size) if p.kind == "routed_expert"]
-        for moe, part in zip(moes, parts, strict=True):
+        for moe in (ffn for ffn in group.ffns if isinstance(ffn, MoeFfn)):
             share = touched_experts(moe, tokens) / moe.n_routed_experts
-            total += group.count * part.params * share * fmt.expert_bytes
+            routed = (part for part in ffn_parts(moe, spec.hidden_size) if part.kind == "routed_expert")
+            total += group.count * share * sum(part.params * _param_bytes(part, fmt) for part in routed)
     return total

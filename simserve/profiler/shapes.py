@@ -1,15 +1,16 @@
 """Which kernel shapes the models need on one GPU of a TP group, and which sizes to sweep.
 
-Follows `latency.blocks`: what a block asks the tables for is what is listed here.
+Products are those of the model's parts; the other kernels are what `latency.blocks` asks the tables for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from simserve.errors import ProfileError
+from simserve.model.parts import Part, head_part, layer_parts, products
 from simserve.model.spec import DenseFfn, Ffn, GqaAttention, MlaAttention, ModelSpec, MoeFfn
 
 
@@ -144,38 +145,38 @@ def _add_model(shapes: Shapes, model: ModelSpec, tp: int, width: int) -> None:
     hidden = model.hidden_size
     shapes.add("rows", RowShape("add_rmsnorm", hidden, 4 * hidden * width))
     for group in model.layers:
+        _add_products(shapes, layer_parts(group, hidden), tp)
         for attention in group.attentions:
             if isinstance(attention, GqaAttention):
-                _add_gqa(shapes, attention, hidden, tp, width)
+                _add_gqa(shapes, attention, tp, width)
             elif isinstance(attention, MlaAttention):
-                _add_mla(shapes, attention, hidden, tp, width)
+                _add_mla(shapes, attention, tp, width)
         for ffn in group.ffns:
             _add_ffn(shapes, ffn, hidden, tp, width)
-    shapes.add("plain_products", (-(-model.vocab_size // tp), hidden))
+    _add_products(shapes, [head_part(model)], tp)
     shapes.add("rows", RowShape("rmsnorm", hidden, 2 * hidden * width))
     shapes.add("rows", RowShape("embedding", hidden, 2 * hidden * width))
     shapes.add("rows", RowShape("argmax", model.vocab_size, 8 * model.vocab_size))
 
 
-def _add_gqa(shapes: Shapes, attention: GqaAttention, hidden: int, tp: int, width: int) -> None:
+def _add_products(shapes: Shapes, parts: Iterable[Part], tp: int) -> None:
+    for kind, n, k in products(parts, tp).values():
+        shapes.add("plain_products" if kind in ("head", "plain") else "products", (n, k))
+
+
+def _add_gqa(shapes: Shapes, attention: GqaAttention, tp: int, width: int) -> None:
     q_heads = attention.num_attention_heads // tp
     kv_heads = max(1, attention.num_key_value_heads // tp)
     q_size, kv_size = q_heads * attention.head_dim, kv_heads * attention.head_dim
     window = attention.span_tokens if attention.span == "window" else 0
     shapes.add("heads", HeadShape(q_heads, kv_heads, attention.head_dim, window))
-    if attention.q_lora_rank:
-        shapes.add("products", (attention.q_lora_rank + 2 * kv_size, hidden))
-        shapes.add("products", (q_size, attention.q_lora_rank))
-    else:
-        shapes.add("products", (q_size + 2 * kv_size, hidden))
-    shapes.add("products", (hidden, q_size))
     if attention.qk_norm:
         shapes.add("rows", RowShape("rmsnorm", q_size + kv_size, 2 * (q_size + kv_size) * width))
     moved = 2 * (q_size + kv_size) * width + 4 * kv_size * width
     shapes.add("rows", RowShape("rope_write", q_size + kv_size, moved, 2 * kv_size))
 
 
-def _add_mla(shapes: Shapes, attention: MlaAttention, hidden: int, tp: int, width: int) -> None:
+def _add_mla(shapes: Shapes, attention: MlaAttention, tp: int, width: int) -> None:
     heads = attention.num_attention_heads // tp
     latent = attention.kv_lora_rank + attention.qk_rope_head_dim
     shapes.add(
@@ -188,31 +189,21 @@ def _add_mla(shapes: Shapes, attention: MlaAttention, hidden: int, tp: int, widt
             attention.v_head_dim,
         ),
     )
-    q_size = heads * (attention.qk_nope_head_dim + attention.qk_rope_head_dim)
     if attention.q_lora_rank:
-        rank = attention.q_lora_rank
-        shapes.add("products", (rank + latent, hidden))
-        shapes.add("products", (q_size, rank))
-        shapes.add("rows", RowShape("rmsnorm", rank + latent, 2 * (rank + latent) * width))
-    else:
-        shapes.add("products", (q_size + latent, hidden))
-    shapes.add(
-        "products", (heads * (attention.qk_nope_head_dim + attention.v_head_dim), attention.kv_lora_rank)
-    )
-    shapes.add("products", (hidden, heads * attention.v_head_dim))
+        normed = attention.q_lora_rank + latent
+        shapes.add("rows", RowShape("rmsnorm", normed, 2 * normed * width))
     moved = 2 * (heads + 1) * attention.qk_rope_head_dim * width + 2 * latent * width
     shapes.add("rows", RowShape("rope_write", (heads + 1) * attention.qk_rope_head_dim, moved, latent))
 
 
 def _add_ffn(shapes: Shapes, ffn: Ffn, hidden: int, tp: int, width: int) -> None:
     if isinstance(ffn, DenseFfn):
-        _add_mlp(shapes, hidden, ffn.intermediate_size, ffn.matrices, tp, width)
+        _add_activation(shapes, ffn.intermediate_size, ffn.matrices, tp, width)
     elif isinstance(ffn, MoeFfn):
         slots = ffn.n_routed_experts + ffn.zero_experts
-        shapes.add("plain_products", (slots, hidden))
         shapes.add("rows", RowShape("topk", slots, 4 * slots + 8 * ffn.num_experts_per_tok))
         if ffn.shared_intermediate_size:
-            _add_mlp(shapes, hidden, ffn.shared_intermediate_size, 3, tp, width)
+            _add_activation(shapes, ffn.shared_intermediate_size, 3, tp, width)
             shapes.add("rows", RowShape("add", hidden, 3 * hidden * width))
         shapes.add(
             "experts",
@@ -220,9 +211,7 @@ def _add_ffn(shapes: Shapes, ffn: Ffn, hidden: int, tp: int, width: int) -> None
         )
 
 
-def _add_mlp(shapes: Shapes, hidden: int, inter: int, matrices: int, tp: int, width: int) -> None:
+def _add_activation(shapes: Shapes, inter: int, matrices: int, tp: int, width: int) -> None:
     local = -(-inter // tp)
     up = local * (matrices - 1)
-    shapes.add("products", (up, hidden))
-    shapes.add("products", (hidden, local))
     shapes.add("rows", RowShape("silu_mul", up, (up + local) * width))

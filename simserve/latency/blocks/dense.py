@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from simserve.latency.blocks.plan import Plan, Setting
+from collections.abc import Iterable
+
+from simserve.latency.blocks.plan import Plan, Setting, followed
 from simserve.latency.costs import LinearOp
 from simserve.latency.kernels.collective import all_reduce
 from simserve.latency.kernels.elementwise import elementwise
-from simserve.latency.kernels.gemm import gemm
 from simserve.latency.roofline import BYTES
+from simserve.model.parts import Part, ffn_parts, products
 from simserve.model.spec import DenseFfn
 
 
@@ -18,20 +20,17 @@ def add_dense(plan: Plan, ffn: DenseFfn, setting: Setting, times: int) -> None:
     if setting.remote_ffn:
         plan.add(ops, times)
         return
-    ops += mlp_ops(setting, "MLP", ffn.intermediate_size, setting.parallel.tp, ffn.matrices)
+    ops += mlp_ops(setting, "MLP", ffn_parts(ffn, setting.hidden), setting.parallel.tp)
     if setting.parallel.tp > 1:
         ops.append(all_reduce(setting.machine, "MLP all-reduce", setting.parallel.tp, setting.hidden * width))
     plan.add(ops, times)
 
 
-def mlp_ops(setting: Setting, name: str, inter: int, tp: int, matrices: int = 3) -> list[LinearOp]:
-    """Return the products and the activation of one MLP split over `tp` GPUs."""
-    machine, hidden, dtype = setting.machine, setting.hidden, setting.weights_dtype
+def mlp_ops(setting: Setting, name: str, parts: Iterable[Part], tp: int) -> list[LinearOp]:
+    """Return the products and the activation of the MLP of that name, split over `tp` GPUs."""
+    parts = list(parts)
+    shapes = products(parts, tp)
+    values = shapes[f"{name} up"].n + shapes[f"{name} down"].k
     width = BYTES[setting.activation_dtype]
-    local = -(-inter // tp)
-    up = local * (matrices - 1)
-    return [
-        gemm(machine, f"{name} up", dtype, up, hidden),
-        elementwise(machine, f"{name} activation", (up + local) * width),
-        gemm(machine, f"{name} down", dtype, hidden, local),
-    ]
+    activation = elementwise(setting.machine, f"{name} activation", values * width)
+    return followed(setting.gemms(parts, tp), {f"{name} up": [activation]})

@@ -9,8 +9,8 @@ from __future__ import annotations
 from simserve.latency.blocks.plan import Plan, Setting
 from simserve.latency.kernels.collective import collective
 from simserve.latency.kernels.elementwise import elementwise
-from simserve.latency.kernels.gemm import gemm
 from simserve.latency.roofline import BYTES
+from simserve.model.parts import head_part
 from simserve.model.spec import ModelSpec
 
 SAMPLING_PASSES = 2
@@ -29,13 +29,10 @@ def add_embedding(plan: Plan, setting: Setting) -> None:
 def add_head(plan: Plan, spec: ModelSpec, setting: Setting) -> None:
     """Add final norm, output head and sampling of the last pipeline stage (the head stays at 16 bit)."""
     machine, tp, width = setting.machine, setting.parallel.tp, BYTES[setting.activation_dtype]
-    vocab = -(-spec.vocab_size // tp)
-    plan.per_sequence += [
-        elementwise(machine, "final norm", 2 * setting.hidden * width),
-        gemm(machine, "output head", setting.activation_dtype, vocab, setting.hidden),
-    ]
+    plan.per_sequence.append(elementwise(machine, "final norm", 2 * setting.hidden * width))
+    plan.per_sequence += setting.gemms([head_part(spec)]).values()
     if tp > 1:
-        gathered = vocab * tp * width
+        gathered = head_part(spec).local(tp)[0] * tp * width
         plan.per_sequence.append(collective(machine, "logits all-gather", "all_gather", tp, gathered))
     logits_bytes = SAMPLING_PASSES * 4 * spec.vocab_size
     plan.per_sequence.append(elementwise(machine, "sampling", logits_bytes, start_us=SAMPLING_START_US))

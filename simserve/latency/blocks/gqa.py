@@ -7,16 +7,16 @@ the output projection.
 from __future__ import annotations
 
 from simserve.errors import ScenarioError
-from simserve.latency.blocks.plan import AttentionLayers, Plan, Setting
+from simserve.latency.blocks.plan import AttentionLayers, Plan, Setting, followed
 from simserve.latency.costs import LinearOp
 from simserve.latency.kernels.attention import DecodeAttention
 from simserve.latency.kernels.collective import all_reduce
 from simserve.latency.kernels.elementwise import elementwise
-from simserve.latency.kernels.gemm import gemm
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.mixed import measured_mixes
 from simserve.latency.kernels.prefill import PrefillAttention
 from simserve.latency.roofline import BYTES
+from simserve.model.parts import attention_parts
 from simserve.model.spec import GqaAttention
 
 
@@ -49,22 +49,20 @@ def local_heads(attention: GqaAttention, setting: Setting) -> Heads:
 
 
 def _linear_ops(attention: GqaAttention, heads: Heads, setting: Setting) -> list[LinearOp]:
-    machine, hidden, dtype = setting.machine, setting.hidden, setting.weights_dtype
+    machine, hidden = setting.machine, setting.hidden
     width = BYTES[setting.activation_dtype]
     q_size, kv_size = heads.q_heads * heads.head_dim, heads.kv_heads * heads.head_dim
-    ops = [elementwise(machine, "norm", 4 * hidden * width)]
-    if attention.q_lora_rank:
-        rank = attention.q_lora_rank
-        ops.append(gemm(machine, "qkv down", dtype, rank + 2 * kv_size, hidden))
-        ops.append(elementwise(machine, "q norm", 2 * rank * width))
-        ops.append(gemm(machine, "q up", dtype, q_size, rank))
-    else:
-        ops.append(gemm(machine, "qkv", dtype, q_size + 2 * kv_size, hidden))
-    if attention.qk_norm:
-        ops.append(elementwise(machine, "qk norm", 2 * (q_size + kv_size) * width))
     written = 2 * kv_size * (width + BYTES[setting.kv_dtype])
-    ops.append(elementwise(machine, "rotary + KV write", 2 * (q_size + kv_size) * width + written))
-    ops.append(gemm(machine, "attention out", dtype, hidden, q_size))
+    heads_made = [elementwise(machine, "rotary + KV write", 2 * (q_size + kv_size) * width + written)]
+    if attention.qk_norm:
+        heads_made.insert(0, elementwise(machine, "qk norm", 2 * (q_size + kv_size) * width))
+    rank, last = attention.q_lora_rank, []
+    after = {"q up" if rank else "qkv": heads_made, "attention out": last}
+    if rank:
+        after["qkv down"] = [elementwise(machine, "q norm", 2 * rank * width)]
     if setting.parallel.tp > 1:
-        ops.append(all_reduce(machine, "attention all-reduce", setting.parallel.tp, hidden * width))
-    return ops
+        last.append(all_reduce(machine, "attention all-reduce", setting.parallel.tp, hidden * width))
+    if attention.output_gate:
+        heads_made.append(elementwise(machine, "output gate", 3 * q_size * width))
+    norm = elementwise(machine, "norm", 4 * hidden * width)
+    return [norm, *followed(setting.gemms(attention_parts(attention, hidden)), after)]

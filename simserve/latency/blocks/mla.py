@@ -8,14 +8,14 @@ query and latent down-projections are one product, as engines fuse them.
 from __future__ import annotations
 
 from simserve.errors import ScenarioError
-from simserve.latency.blocks.plan import AttentionLayers, Plan, Setting
+from simserve.latency.blocks.plan import AttentionLayers, Plan, Setting, followed
 from simserve.latency.costs import LinearOp
 from simserve.latency.kernels.collective import all_reduce
 from simserve.latency.kernels.elementwise import elementwise
-from simserve.latency.kernels.gemm import gemm
 from simserve.latency.kernels.mla import Latent, MlaDecode
 from simserve.latency.kernels.mla_prefill import MlaPrefill
 from simserve.latency.roofline import BYTES
+from simserve.model.parts import LATENT_UP, attention_parts
 from simserve.model.spec import MlaAttention
 
 HOPPER_GLUE_US = 45.0
@@ -31,35 +31,30 @@ def add_mla(plan: Plan, attention: MlaAttention, setting: Setting, times: int) -
     if attention.num_attention_heads % tp:
         raise ScenarioError(f"tp: {tp} does not divide {attention.num_attention_heads} attention heads")
     latent = Latent(attention.num_attention_heads // tp, attention, setting.kv_dtype)
-    plan.add(_linear_ops(latent, setting), times)
+    products = setting.gemms(attention_parts(attention, setting.hidden))
+    del products[LATENT_UP]  # attention computes it
+    plan.add(_linear_ops(latent, products, setting), times)
     decode = MlaDecode(setting.machine, latent, setting.weights_dtype)
     prefill = MlaPrefill(setting.machine, latent, setting.weights_dtype, decode)
-    plan.attention.append(AttentionLayers("MLA attention", decode, prefill, times))
+    plan.attention.append(AttentionLayers("MLA attention", decode, prefill, times, products=(prefill.up,)))
 
 
-def _linear_ops(latent: Latent, setting: Setting) -> list[LinearOp]:
-    machine, hidden, dtype = setting.machine, setting.hidden, setting.weights_dtype
+def _linear_ops(latent: Latent, products: dict[str, LinearOp], setting: Setting) -> list[LinearOp]:
+    machine, hidden = setting.machine, setting.hidden
     attention, tp = latent.attention, setting.parallel.tp
     width = BYTES[setting.activation_dtype]
-    q_size = latent.heads * (attention.qk_nope_head_dim + attention.qk_rope_head_dim)
-    ops = [elementwise(machine, "norm", 4 * hidden * width)]
-    if attention.q_lora_rank:
-        rank = attention.q_lora_rank
-        ops.append(gemm(machine, "q and latent down", dtype, rank + latent.width, hidden))
-        ops.append(elementwise(machine, "q and latent norm", 2 * (rank + latent.width) * width))
-        ops.append(gemm(machine, "q up", dtype, q_size, rank))
-    else:
-        ops.append(gemm(machine, "q and latent", dtype, q_size + latent.width, hidden))
-    if attention.index_topk:
-        # The indexer of DeepSeek-V3.2: 64 query heads of 128 from the query's low rank, one key of 128.
-        ops.append(gemm(machine, "indexer q", dtype, 64 * 128, attention.q_lora_rank or hidden))
-        ops.append(gemm(machine, "indexer k", dtype, 128, hidden))
+    rank, before, last = attention.q_lora_rank, [], []
+    after = {"attention out": last}
+    if rank:
+        normed = 2 * (rank + latent.width) * width
+        after["q and latent down"] = [elementwise(machine, "q and latent norm", normed)]
     if machine.sm_arch == 90:
-        ops.append(elementwise(machine, "MLA glue", 0.0, start_us=HOPPER_GLUE_US))
+        before.append(elementwise(machine, "MLA glue", 0.0, start_us=HOPPER_GLUE_US))
     written = latent.width * (width + BYTES[latent.kv_dtype])
     rope = 2 * (latent.heads + 1) * attention.qk_rope_head_dim * width
-    ops.append(elementwise(machine, "rotary + KV write", rope + written))
-    ops.append(gemm(machine, "attention out", dtype, hidden, latent.heads * attention.v_head_dim))
+    before.append(elementwise(machine, "rotary + KV write", rope + written))
+    after["q up" if rank else "latent down"] = before
     if tp > 1:
-        ops.append(all_reduce(machine, "attention all-reduce", tp, hidden * width))
-    return ops
+        last.append(all_reduce(machine, "attention all-reduce", tp, hidden * width))
+    norm = elementwise(machine, "norm", 4 * hidden * width)
+    return [norm, *followed(products, after)]

@@ -19,8 +19,8 @@ from simserve.latency.kernels.elementwise import elementwise, elementwise_if_mea
 from simserve.latency.kernels.exchange import LOW_LATENCY_MAX_TOKENS, ExpertExchange
 from simserve.latency.kernels.expert_shape import Experts
 from simserve.latency.kernels.experts import RoutedExperts
-from simserve.latency.kernels.gemm import gemm
 from simserve.latency.roofline import BYTES
+from simserve.model.parts import ROUTED, router_part, shared_parts
 from simserve.model.spec import MoeFfn
 
 
@@ -30,7 +30,7 @@ def add_moe(plan: Plan, ffn: MoeFfn, setting: Setting, times: int) -> None:
     slots = ffn.n_routed_experts + ffn.zero_experts
     ops = [
         elementwise(machine, "norm", 4 * hidden * width),
-        gemm(machine, "router gate", setting.activation_dtype, slots, hidden),
+        *setting.gemms([router_part(ffn, hidden)]).values(),
         elementwise(machine, "router top-k", 4 * slots + 8 * ffn.num_experts_per_tok),
     ]
     if setting.remote_ffn:
@@ -38,7 +38,7 @@ def add_moe(plan: Plan, ffn: MoeFfn, setting: Setting, times: int) -> None:
         return
     shared: list[LinearOp] = []
     if ffn.shared_intermediate_size:
-        shared = mlp_ops(setting, "shared expert", ffn.shared_intermediate_size, setting.parallel.tp)
+        shared = mlp_ops(setting, "shared expert", shared_parts(ffn, hidden), setting.parallel.tp)
         shared += elementwise_if_measured(machine, "shared expert sum", 3 * hidden * width)
     if not setting.lockstep or setting.parallel.dp * setting.parallel.ep == 1:
         plan.add(ops + shared + _routed(ffn, setting), times)
@@ -116,10 +116,10 @@ def _expert_parallel(ffn: MoeFfn, setting: Setting, experts: Experts) -> list[Li
 
     return [
         LinearOp("dispatch", dispatch.cost),
-        LinearOp("routed experts", routed),
+        LinearOp(ROUTED, routed, weights=small.weights),
         LinearOp("combine", combine.cost),
     ]
 
 
 def _experts_op(routed: RoutedExperts, factor: int) -> LinearOp:
-    return LinearOp("routed experts", lambda tokens: routed.cost(tokens * factor))
+    return LinearOp(ROUTED, lambda tokens: routed.cost(tokens * factor), weights=routed.weights)

@@ -55,6 +55,7 @@ class EpGroup:
         self._small, self._large = (
             RoutedExperts(machine, experts, load, phase) for phase in ("decode", "prefill")
         )
+        self.weights = self._small.weights
         self.counts = expert_counts(machine, experts)
 
     def wire(self, sent: Float64, received: Float64) -> tuple[Cost, Cost]:
@@ -104,6 +105,7 @@ class GatheredGroup:
         else:
             self._before, self._after = _gathering(machine, gpus, row * parallel.dp)
         self._experts = RoutedExperts(machine, experts, setting.expert_load)
+        self.weights = self._experts.weights
         self.counts = expert_counts(machine, experts)
 
     def wire(self, sent: Float64, received: Float64) -> tuple[Cost, Cost]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-from simserve.latency.costs import Cost, LinearOp
+from simserve.latency.costs import Cost, LinearOp, Weights
 from simserve.latency.grid import Float64
 from simserve.latency.kernels.beside import ChunkBeside, DecodesBeside
 from simserve.latency.kernels.expert_counts import ExpertCounts
 from simserve.latency.kernels.experts import ExpertLoad
+from simserve.latency.kernels.gemm import gemm
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mixed import MeasuredMixes
 from simserve.latency.kernels.tail import WalkTail
 from simserve.model.parallel import Parallelism
+from simserve.model.parts import Kind, Part, products
 
 
 class DecodeKernel(Protocol):
@@ -53,6 +56,8 @@ class GroupKernels(Protocol):
 
     counts: ExpertCounts | None
     """A rank's experts by explicit counts, where they were measured so."""
+    weights: Weights
+    """Of a rank's routed experts."""
 
     def wire(self, sent: Float64, received: Float64) -> tuple[Cost, Cost]:
         """Return the cost of getting tokens to their experts, and back.
@@ -102,6 +107,8 @@ class AttentionLayers(NamedTuple):
     """How decodes beside a chunk were measured, where they were."""
     tail: WalkTail | None = None
     """What unequal contexts add, where a kernel's longest tiles end alone."""
+    products: tuple[LinearOp, ...] = ()
+    """Products that are part of the attention, whichever kernel computes them."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +137,19 @@ class Setting:
         """The dtype in which hidden states travel."""
         return self.weights_dtype if self.weights_dtype in ("fp16", "fp32") else "bf16"
 
+    def dtype_of(self, kind: Kind) -> str:
+        """Return the dtype of the weights of that kind."""
+        if kind == "routed_expert":
+            return self.experts_dtype
+        return self.activation_dtype if kind in ("embedding", "head", "plain") else self.weights_dtype
+
+    def gemms(self, parts: Iterable[Part], tp: int | None = None) -> dict[str, LinearOp]:
+        """Return the products of these parts on one of `tp` GPUs (None: those of the setting), by name."""
+        return {
+            name: gemm(self.machine, name, self.dtype_of(kind), n, k)
+            for name, (kind, n, k) in products(parts, tp or self.parallel.tp).items()
+        }
+
 
 @dataclass
 class Plan:
@@ -141,6 +161,26 @@ class Plan:
     layers: int = 0
     groups: list[GroupLayers] = field(default_factory=list)
 
+    def weights(self) -> Iterator[tuple[int, Weights]]:
+        """Yield (times, weights) of every product of a step."""
+        for op in (*self.per_token, *self.per_sequence):
+            if op.weights is not None:
+                yield op.times, op.weights
+        for layers in self.attention:
+            for op in layers.products:
+                if op.weights is not None:
+                    yield layers.times * op.times, op.weights
+        for group in self.groups:
+            yield group.times, group.kernels.weights
+            for op in group.shared:
+                if op.weights is not None:
+                    yield group.times * op.times, op.weights
+
     def add(self, ops: list[LinearOp], times: int) -> None:
         """Add per-token kernels that `times` layers run."""
         self.per_token += [op._replace(times=op.times * times) for op in ops]
+
+
+def followed(ops: Mapping[str, LinearOp], after: Mapping[str, list[LinearOp]]) -> list[LinearOp]:
+    """Return the products in order, each with the kernels that follow the one of that name."""
+    return [one for name, op in ops.items() for one in (op, *after.get(name, ()))]

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from simserve.errors import ScenarioError
-from simserve.latency.costs import Cost, analytic
+from simserve.latency.costs import Cost, Weights, analytic
 from simserve.latency.grid import EXTRAPOLATED, INTERPOLATED, Float64, Grid
 from simserve.latency.kernels.cold import FAR_LARGER_THAN_L2_BYTES, USUAL_SHARE
 from simserve.latency.kernels.expert_rows import (
@@ -52,6 +52,12 @@ class RoutedExperts:
         self._found = machine.cached(key, lambda: _grid(machine, experts, load, deepep_phase))
         if self._found is None:
             self._miss()
+
+    @property
+    def weights(self) -> Weights:
+        """What one GPU holds of the experts of one layer."""
+        it = self.experts
+        return Weights(it.experts / it.ep * 3 * it.hidden * it.inter / it.tp, it.dtype)
 
     def _miss(self) -> None:
         dtype, backend = self.experts.dtype, self.machine.moe_backend

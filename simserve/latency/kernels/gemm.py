@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from simserve.latency.costs import Cost, LinearOp, analytic
+from simserve.latency.costs import Cost, LinearOp, Weights, analytic
 from simserve.latency.grid import Float64, Grid
 from simserve.latency.kernels.cold import not_faster_than, sustained_bytes_per_us
 from simserve.latency.kernels.machine import Machine
@@ -28,7 +28,7 @@ def gemm(machine: Machine, name: str, dtype: str, n: int, k: int, times: int = 1
         cold_us = grid.launch_us + n * k * BYTES[dtype] / bytes_per_us
         return not_faster_than(Cost(*grid.tagged(float(n), float(k), rows)), cold_us)
 
-    return LinearOp(name, cost, times)
+    return LinearOp(name, cost, times, Weights(n * k, dtype))
 
 
 def gemm_grid(machine: Machine, dtype: str) -> tuple[Grid, float] | None:

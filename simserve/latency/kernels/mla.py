@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simserve.latency.costs import Cost, LinearOp, analytic
+from simserve.latency.costs import Cost, LinearOp, Weights, analytic
 from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, Float64, Grid
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.profile_file import ProfileTable
 from simserve.latency.roofline import BYTES
+from simserve.model.attention import index_flops
 from simserve.model.spec import MlaAttention
 
 MLA_COMPUTE_SHARE = 0.67
@@ -56,7 +57,7 @@ class MlaDecode:
         self._grid = machine.cached(("mla_decode", latent), lambda: _decode_grid(machine, latent))
         if self._grid is None:
             machine.missing("mla_decode", f"absorbed MLA with {latent.heads} heads")
-        self._products = [_product(machine, stage, latent, dtype) for stage in ("pre", "post")]
+        self.products = [_product(machine, stage, latent, dtype) for stage in ("pre", "post")]
 
     def cost(self, sequences: float, context: Float64) -> Cost:
         """Return the cost of `sequences` sequences that attend `context` tokens each (float64[n])."""
@@ -65,8 +66,8 @@ class MlaDecode:
             core = analytic(self._estimate_us(sequences, attended, 1))
         else:
             core = Cost(*self._grid.tagged(float(self.latent.heads), float(sequences), attended))
-        products = [product.cost(np.array([float(sequences)])) for product in self._products]
-        us = core.us + sum(float(cost.us[0]) for cost in products) + self._indexer_us(sequences, context)
+        products = [product.cost(np.array([float(sequences)])) for product in self.products]
+        us = core.us + sum(float(cost.us[0]) for cost in products) + self._indexer_us(sequences, 1, context)
         worst = max(int(cost.tags[0]) for cost in products)
         if self.latent.attention.index_topk:
             worst = ANALYTIC
@@ -84,8 +85,8 @@ class MlaDecode:
                 float(self.latent.heads * new), float(batch), float(self._attended(context))
             )
         tokens = np.array([float(batch * new)])
-        products = sum(float(product.cost(tokens).us[0]) for product in self._products)
-        return us + products + float(self._indexer_us(batch * new, context))
+        products = sum(float(product.cost(tokens).us[0]) for product in self.products)
+        return us + products + float(self._indexer_us(batch, new, context))
 
     def absorbed_many_us(self, batch: int, new: Float64, context: Float64) -> Float64:
         """Return `absorbed_us` for arrays."""
@@ -95,8 +96,8 @@ class MlaDecode:
         else:
             us = self._grid.at(self.latent.heads * new, float(batch), attended)
         tokens = batch * new
-        products = sum(product.cost(tokens).us for product in self._products)
-        return us + products + self._indexer_us(tokens, context)
+        products = sum(product.cost(tokens).us for product in self.products)
+        return us + products + self._indexer_us(batch, new, context)
 
     def verify_cost(self, batch: int, new: int, context: Float64) -> Cost:
         """Return `absorbed_us` for `new` queries at each context (float64[n]), with its provenance."""
@@ -110,15 +111,18 @@ class MlaDecode:
         top = self.latent.attention.index_topk
         return np.minimum(context, float(top)) if top else context
 
-    def _indexer_us(self, queries, context):
+    def _indexer_us(self, batch, new, context):
         """Return the estimated time to score all keys where a sparse indexer chooses among them.
 
-        DeepSeek-V3.2: 64 heads of 128 at fp8 over one key of 128 bytes per token and sequence.
+        Its heads (DeepSeek-V3.2: 64 of 128) score one key at fp8 per token of the context, which the `new`
+        queries of a sequence read together.
         """
-        if not self.latent.attention.index_topk:
+        attention = self.latent.attention
+        if not attention.index_topk:
             return 0.0
-        pairs = queries * context
-        return self.machine.peaks.analytic_us(2.0 * 64 * 128 * pairs, 128.0 * pairs, "fp8")
+        keys = batch * context
+        moved = float(attention.index_head_dim) * keys
+        return self.machine.peaks.analytic_us(float(index_flops(attention)) * new * keys, moved, "fp8")
 
     def _estimate_us(self, sequences: float, context, new):
         return self.machine.peaks.analytic_us(
@@ -219,6 +223,7 @@ def _product(machine: Machine, stage: str, latent: Latent, dtype: str) -> Linear
     attention = latent.attention
     inner = attention.qk_nope_head_dim if stage == "pre" else attention.v_head_dim
     rows = _stage_rows(machine, stage, latent, wanted)
+    weights = Weights(latent.heads * inner * attention.kv_lora_rank, wanted)
 
     def work_us(heads, tokens):
         flops = 2.0 * heads * inner * attention.kv_lora_rank * tokens
@@ -227,9 +232,13 @@ def _product(machine: Machine, stage: str, latent: Latent, dtype: str) -> Linear
 
     if rows is None:
         machine.missing("mla_bmm", "the batched products of absorbed MLA")
-        return LinearOp(f"latent {stage}", lambda tokens: analytic(3.0 + work_us(latent.heads, tokens)))
+        return LinearOp(
+            f"latent {stage}", lambda tokens: analytic(3.0 + work_us(latent.heads, tokens)), weights=weights
+        )
     grid = machine.cached(
         ("mla_bmm", stage, wanted, attention),
         lambda: Grid([rows.numbers("q_heads"), rows.numbers("tokens")], rows.numbers("latency_us"), work_us),
     )
-    return LinearOp(f"latent {stage}", lambda tokens: Cost(*grid.tagged(float(latent.heads), tokens)))
+    return LinearOp(
+        f"latent {stage}", lambda tokens: Cost(*grid.tagged(float(latent.heads), tokens)), weights=weights
+    )

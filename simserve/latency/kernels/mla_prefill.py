@@ -19,6 +19,7 @@ from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mla import Latent, MlaDecode, latent_rows, measured_keys
 from simserve.latency.kernels.prefill import provenance
 from simserve.latency.kernels.walk import TileWalk
+from simserve.model.parts import LATENT_UP
 
 
 class MlaPrefill:
@@ -30,7 +31,7 @@ class MlaPrefill:
         self.latent = latent
         self.decode = decode
         columns = latent.heads * latent.expanded
-        self._make = gemm(machine, "kv up", dtype, columns, latent.attention.kv_lora_rank)
+        self.up = gemm(machine, LATENT_UP, dtype, columns, latent.attention.kv_lora_rank)
         self._put_together = measured_keys(machine, latent, dtype)
         grid = machine.cached(("mla_prefill", latent), lambda: _prefill_grid(machine, latent))
         self._walk = None if grid is None else TileWalk(grid, machine.traits, latent.heads)
@@ -94,7 +95,7 @@ class MlaPrefill:
 
     def _expand(self, tokens: Float64) -> Cost:
         """Return the cost of making keys and values of so many latents."""
-        made = self._make.cost(tokens)
+        made = self.up.cost(tokens)
         if self._put_together is None:
             return made
         keys = self._put_together.cost(tokens)

@@ -1,7 +1,4 @@
-"""gpt-oss: every other layer slides over a short window, and every layer has routed experts with biases.
-
-The attention sinks (one number per head) are left out of the parameter count.
-"""
+"""gpt-oss: every other layer slides over a short window, and every layer has routed experts with biases."""
 
 from __future__ import annotations
 
@@ -23,5 +20,6 @@ def read_gpt_oss(config: Config, name: str) -> ModelSpec:
         moe_intermediate_size=config.size("intermediate_size"),
         bias=True,
     )
-    layers = [((gqa(config, bias=bias, output_bias=bias, **span),), (moe,)) for span in spans(config)]
+    settings = {"bias": bias, "output_bias": bias, "sinks": True}
+    layers = [((gqa(config, **settings, **span),), (moe,)) for span in spans(config)]
     return decoder(config, name, layers)

@@ -34,6 +34,7 @@ def read_qwen35_moe(config: Config, name: str) -> ModelSpec:
         moe_intermediate_size=config.size("moe_intermediate_size"),
         n_shared_experts=1 if shared else 0,
         shared_intermediate_size=shared,
+        shared_gate=bool(shared),
     )
     full = gqa(config, qk_norm=True, output_gate=gate, bias=bias, output_bias=bias)
     linear = _delta_net(config)
