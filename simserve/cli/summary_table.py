@@ -23,7 +23,12 @@ LATENCIES = {
     "queueing": "queueing_ms",
 }
 _SHOWN = ("mean", "p50", "p90", "p99", "max")
-_VERDICTS = {"stable": "stable", "unstable": "UNSTABLE", "not judged": "stability not judged"}
+_VERDICTS = {
+    "stable": "stable",
+    "unstable": "UNSTABLE",
+    "too short": "too short to tell if stable",
+    "not judged": "stability not judged",
+}
 
 
 def summary_table(scenario: Scenario, summary: Summary) -> Group:

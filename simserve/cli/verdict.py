@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simserve.metrics import Summary
 from simserve.metrics.distribution import PERCENTILES
+from simserve.metrics.stability import TOO_SHORT, too_short_words
 from simserve.scenario import SloSpec
 
 KEPT = tuple(f"p{number}" for number in PERCENTILES)
@@ -19,7 +20,9 @@ def warnings_of(summary: Summary, slo: SloSpec | None) -> list[str]:
     if counts.abandoned:
         lines.append(f"clients gave up on {counts.abandoned:,} of {counts.requests:,} requests")
     if summary.stability.verdict == "unstable":
-        lines.append(f"unstable, the queue grew until the end: {summary.stability.reason}")
+        lines.append(f"unstable, the load is not carried: {summary.stability.reason}")
+    if summary.stability.verdict == TOO_SHORT:
+        lines.append(too_short_words(summary.stability))
     block = summary.replications
     if block is not None and block.random and block.unstable and summary.stability.verdict != "unstable":
         lines.append(f"unstable in {block.unstable} of {block.n} runs with other seeds")

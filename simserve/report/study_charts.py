@@ -22,7 +22,13 @@ OUTCOMES = (
 )
 MAPPED = ("ttft_ms.p99", "tpot_ms.p50", "output_tokens_per_s", "hit_rate")
 MOST_MAPS = 6
-SLO_COLOURS = {"met": "$decode", "missed": "$limit", "not shown": "$queue", "none": "$accent"}
+SLO_COLOURS = {
+    "met": "$decode",
+    "missed": "$limit",
+    "not shown": "$queue",
+    "too short": "$queue",
+    "none": "$accent",
+}
 
 
 def parallel_coordinates(study: dict[str, Any], done: Sequence[Point]) -> dict[str, Figure]:

@@ -20,6 +20,12 @@ def sweep_headline(study: dict[str, Any], done: list[dict[str, Any]]) -> str:
     if study["kind"] == "search":
         return _search_headline(study, left)
     head = f"{len(done):,} points" + (f" ({left:,} more left out)" if left else "")
+    short = [point for point in done if too_short(point)]
+    if short:
+        head += f", {len(short):,} of them too short to tell whether the load is carried"
+        done = [point for point in done if not too_short(point)]
+        if not done:
+            return f"{head}: about {max(p['needed_requests'] for p in short):,} requests would tell"
     if study["targets"]:
         met = [point for point in done if point["slo"] == "met"]
         if not met:
@@ -30,6 +36,11 @@ def sweep_headline(study: dict[str, Any], done: list[dict[str, Any]]) -> str:
     key, words = _aim(done)
     best = min(done, key=lambda p: p["means"][key] if key.startswith("cost") else -p["means"][key])
     return f"{head}; {words} {number(best['means'][key])} with {_at(best)}"
+
+
+def too_short(point: dict[str, Any]) -> bool:
+    """Return True for a point whose runs cannot tell whether the load is carried: it ranks nowhere."""
+    return bool(point.get("needed_requests")) and point["slo"] != "missed"
 
 
 def _search_headline(study: dict[str, Any], left: int) -> str:

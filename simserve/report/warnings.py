@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from simserve.metrics.stability import too_short_words
 from simserve.report.format import number, percent
 
 EXTRAPOLATED = 0.05
@@ -22,6 +23,8 @@ def warnings(summary: dict[str, Any]) -> list[str]:
             "Unstable: the queue grew until the end, so every latency says how long the run was. "
             f"{_sentence(summary['stability']['reason'])}"
         )
+    if summary["stability"]["verdict"] == "too short":
+        lines.append(_sentence(too_short_words(summary["stability"])))
     lines += [_sentence(line) for line in summary["warnings"]]
     for what in ("refused", "abandoned", "unfinished"):
         if counts.get(what):

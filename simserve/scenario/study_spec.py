@@ -16,6 +16,16 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
+class StudySpec(Part):
+    """What all studies have in common."""
+
+    longest: Annotated[int, Field(ge=30, le=100_000_000)] = Field(
+        100_000,
+        description="Most requests of one run: one that is too short to tell whether the load is carried is "
+        "made longer, up to these.",
+    )
+
+
 class Span(Part):
     """Values between two ends: whole numbers if both are written so (4, not 4.0), else fractions too."""
 
@@ -50,7 +60,7 @@ class ConstraintSpec(Part):
     because: str = Field(min_length=1, description="Why others are dropped.")
 
 
-class SweepSpec(Part):
+class SweepSpec(StudySpec):
     """Points at which a scenario is run. Keys of `over` are paths, as in --set."""
 
     over: dict[str, Values] | None = Field(
@@ -82,7 +92,7 @@ class SweepSpec(Part):
         return self
 
 
-class CapacitySpec(Part):
+class CapacitySpec(StudySpec):
     """How much load a deployment carries within its SLO."""
 
     of: Literal["rate", "concurrency", "users"] = Field(
@@ -124,7 +134,7 @@ class RatioSpec(Part):
     decode: Annotated[int, Field(ge=1, le=64)] = Field(1, description="Decode replicas of a unit.")
 
 
-class SizeSpec(Part):
+class SizeSpec(StudySpec):
     """The deployments among which the cheapest is looked for."""
 
     catalogue: Annotated[dict[str, OfferSpec], Field(min_length=1)] = Field(
@@ -168,7 +178,7 @@ class SizeSpec(Part):
     )
 
 
-class SearchSpec(Part):
+class SearchSpec(StudySpec):
     """Search of a space that is too large for a grid: optuna proposes, simserve simulates."""
 
     over: Annotated[dict[str, Values], Field(min_length=1)] = Field(description="Values by path.")

@@ -5,22 +5,24 @@ the same seeds are run (the same requests, closer together), so the noise moves 
 carried for certain if the lower bound of every target meets it, and too much for certain if the upper bound
 of one misses it. Bisection finds where each of the three stops holding: the lower bound, the estimate, the
 upper bound. As the interval of the share holds the true share with some confidence, [first, last] holds the
-true capacity with the same.
+true capacity with the same. A load whose run is too short to tell is made longer (see `long_enough`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from simserve.core import Trace
 from simserve.errors import ScenarioError
+from simserve.metrics.stability import UNSTABLE
 from simserve.scenario.load import LoadedScenario, changed
 from simserve.scenario.study_spec import CapacitySpec
 from simserve.scenario.workload import build_trace
 from simserve.study.campaign import Campaign
-from simserve.study.points import distinct, summarised
+from simserve.study.long_enough import Group, missing_words, run_long_enough, too_short
+from simserve.study.points import distinct, summarised, verdict
 from simserve.study.row import Row
 from simserve.study.targets import Judged, Target, judge, requests_needed, targets_of
 from simserve.units import NS_PER_S
@@ -47,8 +49,8 @@ Runs = Callable[[Sequence[float]], list[list[Row]]]
 
 def holds(judged: Sequence[Judged], rows: Sequence[Row], level: Level) -> bool:
     """Return whether a load counts as carried at a level of caution."""
-    unstable = sum(row["stability"] == "unstable" for row in rows)
-    if unstable > (0 if level == "low" else len(rows) // 2):
+    unstable = sum(row["stability"] == UNSTABLE for row in rows)
+    if unstable > (0 if level == "low" else len(rows) // 2) or any(too_short(row) for row in rows):
         return False
     for one in judged:
         if one.interval is None:
@@ -204,14 +206,16 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
 
     best = [0.0]
 
+    groups: dict[float, Group] = {}
+
+    def misses(rows: Sequence[Row]) -> bool:
+        return verdict(rows, targets, spec.confidence)["slo"] == "missed"
+
     def runs(loads: Sequence[float]) -> list[list[Row]]:
-        tasks = [[campaign.task(settings(load), r) for r in range(spec.replications)] for load in loads]
-        outcomes = campaign.run([task for group in tasks for task in group])
-        found = [[outcomes[task.key] for task in group] for group in tasks]
-        refused = next((one.reason for group in found for one in group if one.row is None), None)
-        if refused is not None:
-            raise ScenarioError(refused)
-        rows = [[one.row for one in group if one.row is not None] for group in found]
+        wanted = [settings(load) for load in loads]
+        found = run_long_enough(campaign, wanted, spec.replications, spec.longest, misses)
+        groups.update(zip(loads, found, strict=True))
+        rows = [group.rows for group in found]
         carried = [load for load, one in zip(loads, rows, strict=True) if _met(one, targets, spec)]
         if carried and max(carried) > best[0]:
             best[0] = max(carried)
@@ -224,9 +228,14 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
         search.look([search._rounded(load) for load in _spread(spec.low, spec.high, spec.curve)])
     found = search.find(spec.low, spec.high)
     points = [
-        {"load": load, "settings": settings(load), **summarised(search.rows[load], targets, spec.confidence)}
+        {
+            "load": load,
+            "settings": groups[load].settings,
+            **summarised(search.rows[load], targets, spec.confidence),
+        }
         for load in sorted(search.rows)
     ]
+    _require_told(it, points, groups, spec)
     return {
         "kind": "capacity",
         "schema": 1,
@@ -247,6 +256,18 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
         "notes": [*_notes(points, targets, spec), *_too_few(points, found, spec)],
         "points": points,
     }
+
+
+def _require_told(
+    it: LoadedScenario, points: list[dict[str, Any]], groups: Mapping[float, Group], spec: CapacitySpec
+) -> None:
+    """Refuse to answer if a run is too short to tell, unless a lower load is too much already."""
+    missed = min((point["load"] for point in points if point["slo"] == "missed"), default=math.inf)
+    short = next((p["load"] for p in points if p["slo"] == "too short" and p["load"] < missed), None)
+    if short is not None:
+        why = missing_words(it, groups[short], spec.longest)
+        place = it.document.where(("workload",))
+        raise ScenarioError(f"{place}: {short:g} {UNITS[spec.of]}: {why}")
 
 
 def _met(rows: Sequence[Row], targets: Sequence[Target], spec: CapacitySpec) -> bool:

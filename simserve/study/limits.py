@@ -53,7 +53,7 @@ def shortfall_words(point: dict[str, Any], stopped: str) -> str:
     if stopped:
         return stopped
     if point["stability"] == "unstable":
-        return "the queue grew until the end"
+        return "it falls behind the arrivals"
     worst = min(point["targets"], key=lambda target: (target["low"] or 0) - target["share"])
     estimate, low = worst["estimate"] or 0, worst["low"] or 0
     if estimate >= worst["share"]:

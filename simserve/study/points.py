@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from simserve.metrics.stability import NOT_JUDGED, STABLE, TOO_SHORT, UNSTABLE
 from simserve.metrics.statistics import mean_interval
 from simserve.study.row import Row, columns
 from simserve.study.targets import Target, judge
@@ -29,22 +30,25 @@ def summarised(rows: Sequence[Row], targets: Sequence[Target], confidence: float
         "intervals": intervals,
         "replications": len(rows),
         "stability": _worst([row["stability"] for row in rows]),
+        "needed_requests": max((row.get("needed_requests") or 0 for row in rows), default=0) or None,
         **verdict(rows, targets, confidence),
     }
 
 
 def verdict(rows: Sequence[Row], targets: Sequence[Target], confidence: float) -> dict[str, Any]:
-    """Return how a point does against each target, and `slo`: met, missed, not shown, or none.
+    """Return how a point does against each target, and `slo`: met, missed, not shown, too short, or none.
 
-    Met needs the lower bound of every target, and a queue that settles in every run.
+    Met needs the lower bound of every target, and a load that is carried in every run.
     """
     rows = distinct(rows)
     judged = judge(targets, rows, confidence)
-    unstable = any(row["stability"] == "unstable" for row in rows)
+    unstable = any(row["stability"] == UNSTABLE for row in rows)
     if not targets:
         word = "none"
     elif unstable or any(one.missed for one in judged):
         word = "missed"
+    elif any(row.get("needed_requests") is not None for row in rows):
+        word = "too short"
     else:
         word = "met" if all(one.met for one in judged) else "not shown"
     return {
@@ -69,4 +73,4 @@ def distinct(rows: Sequence[Row]) -> Sequence[Row]:
 
 
 def _worst(verdicts: Sequence[str]) -> str:
-    return next((word for word in ("unstable", "not judged") if word in verdicts), "stable")
+    return next((word for word in (UNSTABLE, TOO_SHORT, NOT_JUDGED) if word in verdicts), STABLE)

@@ -55,12 +55,15 @@ def _plain(batches: dict[str, list[Batch]]) -> dict[str, list[list[int]]]:
 
 
 def row_of(summary: Summary) -> Row:
-    """Return the numbers of a summary by column; whole run, except what depends on a steady state."""
+    """Return the numbers of a summary by column: rates of the steady window, latencies of the whole run.
+
+    The whole run ends with a drain, in which nothing arrives any more: its rates depend on how long it was.
+    """
     figures = figures_of(summary.to_dict(), {})
-    whole, counts = figures["whole"], figures["counts"]
+    whole, steady, counts = figures["whole"], figures["steady"], figures["counts"]
     gpus = figures["deployment"]["gpus"]
-    slo = whole["slo"] or {}
-    goodput, output = slo.get("goodput_requests_per_s"), whole["output_tokens_per_s"]
+    slo = steady["slo"] or {}
+    goodput, output = slo.get("goodput_requests_per_s"), steady["output_tokens_per_s"]
     row: Row = {
         "gpus": gpus,
         "price_per_hour": figures["price_per_hour"],
@@ -70,9 +73,12 @@ def row_of(summary: Summary) -> Row:
         "goodput_per_gpu": goodput / gpus if goodput is not None and gpus else None,
         "output_tokens_per_s_per_gpu": output / gpus if output is not None and gpus else None,
         "stability": figures["stability"]["verdict"],
+        "arrival_period_s": figures["stability"]["arrival_period_s"],
+        "needed_s": figures["stability"]["needed_s"],
+        "needed_requests": figures["stability"]["needed_requests"],
         "estimated_share": sum(figures["provenance"].get(name, 0.0) for name in ("extrapolated", "analytic")),
     }
-    row |= {name: counts[name] for name in COUNTS} | {name: whole[name] for name in RATES}
+    row |= {name: counts[name] for name in COUNTS} | {name: steady[name] for name in RATES}
     row |= {name: _mean(figures["pools"], name) for name in USES}
     for key in LATENCIES:
         row |= {f"{key}.{name}": whole[key][name] for name in STATISTICS}

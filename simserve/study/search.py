@@ -18,6 +18,7 @@ from simserve.scenario.load import LoadedScenario, changed
 from simserve.scenario.study_spec import SearchSpec, Span
 from simserve.study.campaign import Campaign, study_key
 from simserve.study.hypervolume import hypervolume, unbeaten_rows
+from simserve.study.long_enough import missing_words, run_long_enough
 from simserve.study.plan import constrained
 from simserve.study.points import summarised
 from simserve.study.row import columns
@@ -169,19 +170,20 @@ def _try(
             reasons[trial.number] = reason
         else:
             kept.append((trial, settings))
-    tasks = {
-        trial.number: [campaign.task(settings, r) for r in range(spec.replications)]
-        for trial, settings in kept
-    }
-    outcomes = campaign.run([task for group in tasks.values() for task in group])
+    groups = run_long_enough(
+        campaign, [settings for _, settings in kept], spec.replications, spec.longest, lambda rows: False
+    )
+    groups_of = {trial.number: group for (trial, _), group in zip(kept, groups, strict=True)}
     for trial, settings in asked:
         trial.set_user_attr("settings", settings)
-        found = [outcomes[task.key] for task in tasks.get(trial.number, [])]
+        found = groups_of[trial.number].outcomes if trial.number in groups_of else []
         bad = next((one.reason for one in found if one.row is None), reasons.get(trial.number, ""))
         rows = [one.row for one in found if one.row is not None]
         point = summarised(rows, targets, 0.95) if rows and not bad else None
         aims = [point["means"][name] for name in (*spec.minimise, *spec.maximise)] if point else []
         values = [float(value) for value in aims if value is not None]
+        if point is not None and point["needed_requests"] and point["slo"] != "missed":
+            point, bad = None, missing_words(campaign.it, groups_of[trial.number], spec.longest)
         if point is None or len(values) < len(aims):
             trial.set_user_attr("reason", bad or "an aim has no value here")
             study.tell(trial, state=optuna.trial.TrialState.FAIL)

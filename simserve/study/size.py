@@ -9,6 +9,7 @@ misses than the whole run may have, the rest is spared.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from simserve.scenario.workload import build_trace
 from simserve.study.bounds import Bound, bound, workload_of
 from simserve.study.campaign import Campaign
 from simserve.study.layouts import Family, families
+from simserve.study.long_enough import Group, missing_words, run_long_enough
 from simserve.study.plan import constrained
 from simserve.study.points import distinct, summarised
 from simserve.study.row import Row
@@ -232,24 +234,40 @@ class SizeSearch:
 
     def _full(self, settings: list[dict[str, Any]]) -> list[list[Row]]:
         """Return the rows of whole runs; where the first replication is clear, there are no others."""
-        rows = self._rows(settings, 1)
+        rows = self._long_enough(settings, 1)
         more = self.spec.replications - 1
         if not more:
             return rows
         verdicts = [summarised(one, self.targets, CLEAR)["slo"] for one in rows]
         undecided = [i for i, word in enumerate(verdicts) if word == "not shown"]
-        for i, added in zip(undecided, self._rows([settings[i] for i in undecided], more, 1), strict=True):
-            rows[i] = list(distinct([*rows[i], *added]))
+        added = self._long_enough([settings[i] for i in undecided], more, 1)
+        for i, others in zip(undecided, added, strict=True):
+            rows[i] = list(distinct([*rows[i], *others]))
         return rows
 
-    def _rows(self, settings: list[dict[str, Any]], replications: int, first: int = 0) -> list[list[Row]]:
-        tasks = [[self.campaign.task(one, first + r) for r in range(replications)] for one in settings]
+    def _long_enough(
+        self, settings: list[dict[str, Any]], replications: int, first: int = 0
+    ) -> list[list[Row]]:
+        """Return the rows of runs that can tell whether the load is carried.
+
+        Raises `ScenarioError` if one cannot, and may meet the SLO.
+        """
+        longest = self.spec.longest
+        groups = run_long_enough(self.campaign, settings, replications, longest, self._misses, first)
+        for group in groups:
+            if summarised(group.rows, self.targets, self.two_sided)["slo"] == "too short":
+                place = self.it.document.where(("workload",))
+                raise ScenarioError(f"{place}: {missing_words(self.it, group, longest)}")
+        return [group.rows for group in groups]
+
+    def _misses(self, rows: Sequence[Row]) -> bool:
+        return summarised(rows, self.targets, self.two_sided)["slo"] == "missed"
+
+    def _rows(self, settings: list[dict[str, Any]], replications: int) -> list[list[Row]]:
+        """Return the rows of runs as long as the settings say."""
+        tasks = [[self.campaign.task(one, r) for r in range(replications)] for one in settings]
         outcomes = self.campaign.run([task for group in tasks for task in group])
-        found = []
-        for group in tasks:
-            rows = [outcomes[task.key] for task in group]
-            refused = next((one.reason for one in rows if one.row is None), None)
-            if refused is not None:
-                raise ScenarioError(refused)
-            found.append([one.row for one in rows if one.row is not None])
-        return found
+        return [
+            Group(one, [outcomes[task.key] for task in group]).rows
+            for one, group in zip(settings, tasks, strict=True)
+        ]

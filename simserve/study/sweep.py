@@ -9,6 +9,7 @@ from simserve.errors import ScenarioError
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.study_spec import SweepSpec
 from simserve.study.campaign import Campaign
+from simserve.study.long_enough import run_long_enough
 from simserve.study.plan import Point, plan_sweep
 from simserve.study.points import summarised
 from simserve.study.row import Row
@@ -37,26 +38,23 @@ def run_sweep(campaign: Campaign, spec: SweepSpec) -> tuple[dict[str, Any], list
     plan = plan_sweep(it, spec)
     todo = [point for point in plan if not point.reason]
     campaign.counts.pruned = len(plan) - len(todo)
-    tasks = {
-        (point.index, replication): campaign.task(point.settings, replication)
-        for point in todo
-        for replication in range(spec.replications)
-    }
-    outcomes = campaign.run(list(tasks.values()))
+    groups = run_long_enough(
+        campaign, [point.settings for point in todo], spec.replications, spec.longest, lambda rows: False
+    )
     records = [_dropped(point) for point in plan if point.reason]
-    for (index, replication), task in tasks.items():
-        outcome = outcomes[task.key]
-        records.append(
+    for point, group in zip(todo, groups, strict=True):
+        records += [
             {
-                "point": index,
+                "point": point.index,
                 "replication": replication,
-                "seed": task.settings["seed"],
-                "settings": plan[index].settings,
+                "seed": it.scenario.seed + replication,
+                "settings": point.settings,
                 "status": "done" if outcome.row is not None else "impossible",
                 "reason": outcome.reason,
                 "row": outcome.row,
             }
-        )
+            for replication, outcome in enumerate(group.outcomes)
+        ]
     if all(record["row"] is None for record in records):
         raise ScenarioError("\n".join(_why_none(records)))
     paths = list(dict.fromkeys(path for point in plan for path in point.settings))

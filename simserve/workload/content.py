@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from simserve.units import NS_PER_S
 from simserve.workload.select import Int64, dense, spans, within
 from simserve.workload.synthetic import Revisits, SyntheticSpec
 
+Float64 = NDArray[np.float64]
 _LOOK_AROUND = 500
 """Requests around the wanted age among which one with a long enough prompt is looked for."""
 
@@ -23,12 +25,13 @@ def draw_blocks(
     session: Int64,
     group: Int64,
     prefix_tokens: Int64,
-    rng: np.random.Generator,
+    streams: Sequence[tuple[int, np.random.Generator]],
 ) -> Trace:
     """Return the trace with block ids, or as it is if the spec shares no content.
 
     Columns are int64[n] in the trace's order. A full block is shared with the row's group as far as
-    `prefix_tokens` reaches, else with the row's session; a partial last block is nobody else's.
+    `prefix_tokens` reaches, else with the row's session; a partial last block is nobody else's. Revisits are
+    drawn from `streams`: from which row on, from which stream.
     """
     if not spec.has_content:
         return trace
@@ -50,13 +53,18 @@ def draw_blocks(
     offsets = spans(counts)
     notes: tuple[str, ...] = ()
     if spec.revisits is not None:
-        notes = _revisit(spec.revisits, trace, ids, offsets, size, rng)
+        notes = _revisit(spec.revisits, trace, ids, offsets, size, streams)
     origin = replace(trace.origin, changes=(*trace.origin.changes, *notes))
     return replace(trace, block_ids=dense(ids), block_offsets=offsets, block_tokens=size, origin=origin)
 
 
 def _revisit(
-    revisits: Revisits, trace: Trace, ids: Int64, offsets: Int64, size: int, rng: np.random.Generator
+    revisits: Revisits,
+    trace: Trace,
+    ids: Int64,
+    offsets: Int64,
+    size: int,
+    streams: Sequence[tuple[int, np.random.Generator]],
 ) -> tuple[str, ...]:
     """Let a share of the rows begin with the blocks of an earlier row (changes `ids`); return a note.
 
@@ -64,11 +72,9 @@ def _revisit(
     was last used, which is what decides whether a cache still holds it.
     """
     n = len(trace)
-    chosen = np.flatnonzero(rng.random(n) < revisits.share)
-    fraction = revisits.fraction.draw(rng, len(chosen), floor=0)
-    if (fraction > 1).any():
-        raise ScenarioError(f"revisits.fraction drew {fraction.max():g}: a share is at most 1 (set max)")
-    age_ns = (revisits.age_s.draw(rng, len(chosen), floor=0) * NS_PER_S).astype(np.int64)
+    ends = [*(start for start, _ in streams[1:]), n]
+    parts = [_drawn(revisits, start, end, rng) for (start, rng), end in zip(streams, ends, strict=True)]
+    chosen, fraction, age_ns = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     full = trace.prompt_tokens // size
     wanted = np.rint(fraction * trace.prompt_tokens[chosen] / size).astype(np.int64)
     wanted = np.minimum(wanted, full[chosen])
@@ -83,6 +89,18 @@ def _revisit(
         free[earlier] = False
         ids[offsets[row] : offsets[row] + blocks] = ids[offsets[earlier] : offsets[earlier] + blocks]
     return (f"{len(chosen) - missed:,} prompts begin like an earlier one; {missed:,} found none long enough",)
+
+
+def _drawn(
+    revisits: Revisits, start: int, end: int, rng: np.random.Generator
+) -> tuple[Int64, Float64, Int64]:
+    """Return which rows of [start, end) revisit, what share of their prompts, and how old that is in ns."""
+    chosen = np.flatnonzero(rng.random(end - start) < revisits.share)
+    fraction = revisits.fraction.draw(rng, len(chosen), floor=0)
+    if (fraction > 1).any():
+        raise ScenarioError(f"revisits.fraction drew {fraction.max():g}: a share is at most 1 (set max)")
+    age_ns = (revisits.age_s.draw(rng, len(chosen), floor=0) * NS_PER_S).astype(np.int64)
+    return chosen + start, fraction, age_ns
 
 
 def _nearest_long(full: Int64, free: NDArray[np.bool_], blocks: int, near: int, row: int) -> int:

@@ -1,6 +1,7 @@
 """Draw a trace from a `SyntheticSpec`.
 
-Order: arrivals, turns, lengths and content, each from a stream of its own.
+Order: arrivals, turns, lengths and content, each from a stream of its own. A workload that was made longer
+draws what it had before from the same stream as before, and the rest from another.
 """
 
 from __future__ import annotations
@@ -76,18 +77,24 @@ def synthesize(spec: SyntheticSpec, seed: int) -> Trace:
     )
     order = np.argsort(trace.arrival_ns, kind="stable")
     trace, rows = take_rows(trace, order), rows.pick(order)
-    return draw_blocks(spec, trace, rows.session, rows.group, rows.prefix_tokens, _rng(seed, Stream.REVISITS))
+    streams = [(0, _rng(seed, Stream.REVISITS))]
+    if spec.grown_from is not None:
+        kept = min(_kept_requests(spec, rows), len(trace))
+        streams.append((kept, _rng(seed, Stream.REVISITS, grown=True)))
+    return draw_blocks(spec, trace, rows.session, rows.group, rows.prefix_tokens, streams)
 
 
 def _rows(spec: SyntheticSpec, seed: int) -> Rows:
     start_s = _start_times(spec, seed)
-    turns = _turns(spec, seed, len(start_s))
+    kept_sessions = _kept_sessions(spec, start_s)
+    turns = _turns(spec, seed, len(start_s), kept_sessions)
+    kept = int(turns[:kept_sessions].sum())
     session = np.repeat(np.arange(len(turns)), turns)
     first = within(turns) == 0
     n = len(session)
     group, prefix = _groups(spec, seed, len(turns))
-    new_tokens = _whole(spec.prompt_tokens, _rng(seed, Stream.PROMPTS), n)
-    output_tokens = _whole(spec.output_tokens, _rng(seed, Stream.OUTPUTS), n)
+    new_tokens = _whole(spec.prompt_tokens, seed, Stream.PROMPTS, n, kept)
+    output_tokens = _whole(spec.output_tokens, seed, Stream.OUTPUTS, n, kept)
     on_top = spec.shared_prefixes is not None and spec.shared_prefixes.counted == "added"
     added = prefix[session] if on_top else np.zeros(n, dtype=np.int64)
     keeps = spec.sessions is not None and spec.sessions.history == "keep"
@@ -98,7 +105,7 @@ def _rows(spec: SyntheticSpec, seed: int) -> Rows:
         session,
         first,
         np.rint(start_s * _US_PER_S).astype(np.int64)[session] * NS_PER_US,
-        np.where(first, 0, _thinking_ns(spec, seed, n)),
+        np.where(first, 0, _thinking_ns(spec, seed, n, kept)),
         new_tokens,
         output_tokens,
         np.minimum(prefix[session], prompt),
@@ -141,10 +148,25 @@ def _start_times(spec: SyntheticSpec, seed: int) -> Float64:
     raise ScenarioError(f"duration_s {spec.duration_s:g} makes more than {_MOST_REQUESTS:,} requests")
 
 
-def _turns(spec: SyntheticSpec, seed: int, n: int) -> Int64:
+def _kept_sessions(spec: SyntheticSpec, start_s: Float64) -> int:
+    """Return how many independent requests or sessions the workload had before it was made longer."""
+    if spec.grown_from is None:
+        return 0
+    return int(spec.grown_from) if spec.requests is not None else int((start_s < spec.grown_from).sum())
+
+
+def _kept_requests(spec: SyntheticSpec, rows: Rows) -> int:
+    """Return how many requests it had (only workloads without sessions draw by request)."""
+    assert spec.grown_from is not None
+    if spec.requests is not None:
+        return int(spec.grown_from)
+    return int((rows.start_ns < spec.grown_from * _US_PER_S * NS_PER_US).sum())
+
+
+def _turns(spec: SyntheticSpec, seed: int, n: int, kept: int) -> Int64:
     if spec.sessions is None:
         return np.ones(n, dtype=np.int64)
-    return _whole(spec.sessions.turns, _rng(seed, Stream.TURNS), n)
+    return _whole(spec.sessions.turns, seed, Stream.TURNS, n, kept)
 
 
 def _groups(spec: SyntheticSpec, seed: int, n: int) -> tuple[Int64, Int64]:
@@ -157,15 +179,23 @@ def _groups(spec: SyntheticSpec, seed: int, n: int) -> tuple[Int64, Int64]:
     return group, tokens[group]
 
 
-def _whole(lengths: Distribution, rng: np.random.Generator, n: int) -> Int64:
+def _drawn(values: Distribution, seed: int, stream: Stream, n: int, kept: int, floor: float) -> Float64:
+    """Draw n values, the first `kept` as if they were all."""
+    first = values.draw(_rng(seed, stream), kept or n, floor=floor)
+    if not kept:
+        return first
+    return np.concatenate([first, values.draw(_rng(seed, stream, grown=True), n - kept, floor=floor)])
+
+
+def _whole(lengths: Distribution, seed: int, stream: Stream, n: int, kept: int) -> Int64:
     """Draw whole numbers from 1 (what would round to 0 is drawn again)."""
-    return np.rint(lengths.draw(rng, n, floor=0.5)).astype(np.int64).clip(1)
+    return np.rint(_drawn(lengths, seed, stream, n, kept, floor=0.5)).astype(np.int64).clip(1)
 
 
-def _thinking_ns(spec: SyntheticSpec, seed: int, n: int) -> Int64:
+def _thinking_ns(spec: SyntheticSpec, seed: int, n: int, kept: int) -> Int64:
     if spec.sessions is None:
         return np.zeros(n, dtype=np.int64)
-    think_s = spec.sessions.think_s.draw(_rng(seed, Stream.THINKING), n, floor=0)
+    think_s = _drawn(spec.sessions.think_s, seed, Stream.THINKING, n, kept, floor=0)
     return np.rint(think_s * _US_PER_S).astype(np.int64) * NS_PER_US
 
 
@@ -175,5 +205,7 @@ def _assumptions(spec: SyntheticSpec, seed: int) -> tuple[str, ...]:
     return (f"generated, seed {seed}, {loop}; stamps in whole microseconds", f"specification {plain}")
 
 
-def _rng(seed: int, stream: Stream) -> np.random.Generator:
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(int(stream),)))
+def _rng(seed: int, stream: Stream, grown: bool = False) -> np.random.Generator:
+    """Return a part's random stream, or that of what it gained when it was made longer."""
+    key = (int(stream), 1) if grown else (int(stream),)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

@@ -71,6 +71,12 @@ class SyntheticSpec(Part):
     duration_s: float | None = Field(
         default=None, gt=0, description="Instead of requests: arrivals during this time."
     )
+    grown_from: float | None = Field(
+        default=None,
+        gt=0,
+        description="The requests (or seconds) that this workload had before it was made longer: its first "
+        "requests stay exactly as they were. Studies set it; see docs/capacity.md.",
+    )
     arrivals: Arrivals = Field(description="When requests, or sessions, arrive.")
     prompt_tokens: Distribution = Field(
         description="Prompt length (rounded, at least 1); in sessions that keep history, a turn's new tokens."
@@ -92,6 +98,9 @@ class SyntheticSpec(Part):
     def _consistent(self) -> SyntheticSpec:
         if (self.requests is None) == (self.duration_s is None):
             raise ValueError("exactly one of requests and duration_s is needed")
+        longest = self.duration_s if self.requests is None else self.requests
+        if self.grown_from is not None and longest is not None and self.grown_from > longest:
+            raise ValueError(f"grown_from {self.grown_from:g} is more than the whole, {longest:g}")
         if self.revisits is not None and self.sessions is not None:
             raise ValueError(
                 "revisits are for independent requests; sessions already come back to their content"

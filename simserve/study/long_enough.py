@@ -1,0 +1,125 @@
+"""Runs that are made longer until they can tell whether a load is carried.
+
+A run whose arrivals last no longer than its requests carries any load (see `metrics.stability`). A generated
+workload is made longer, its first requests unchanged; of a trace, as much more is taken as `limit` left out.
+Each time it is doubled, until the run is long enough, or is known to miss its targets anyway (the requests of
+a longer run only come on top), or as long as the study allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from simserve.errors import ScenarioError
+from simserve.scenario.load import LoadedScenario, changed
+from simserve.scenario.workload import build_trace
+from simserve.study.bench import Outcome
+from simserve.study.campaign import Campaign
+from simserve.study.row import Row
+
+Settings = dict[str, Any]
+Settled = Callable[[Sequence[Row]], bool]
+"""Whether a point misses its targets for certain, so that it need not be longer."""
+
+
+class Group(NamedTuple):
+    """The runs of one point: replications from `first` on, as long as they were made."""
+
+    settings: Settings
+    outcomes: list[Outcome]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows; raises `ScenarioError` if a run was not possible."""
+        refused = next((one.reason for one in self.outcomes if one.row is None), None)
+        if refused is not None:
+            raise ScenarioError(refused)
+        return [one.row for one in self.outcomes if one.row is not None]
+
+
+def run_long_enough(
+    campaign: Campaign,
+    points: Sequence[Settings],
+    replications: int,
+    longest: int,
+    settled: Settled,
+    first: int = 0,
+) -> list[Group]:
+    """Run points, and those again that are too short to tell, twice as long each time.
+
+    At most `longest` requests; a point that still is too short then is returned as it is.
+    """
+    groups = _run(campaign, points, replications, first)
+    while True:
+        longer = {
+            i: settings
+            for i, group in enumerate(groups)
+            if _wants_more(group, settled)
+            and (settings := lengthened(campaign.it, points[i], group, longest)) is not None
+        }
+        if not longer:
+            return groups
+        for i, group in zip(longer, _run(campaign, list(longer.values()), replications, first), strict=True):
+            groups[i] = group
+
+
+def too_short(row: Row) -> bool:
+    """Return True if a run cannot tell whether its load is carried, but a longer one might."""
+    return row.get("needed_requests") is not None
+
+
+def missing_words(it: LoadedScenario, group: Group, longest: int) -> str:
+    """Return how much longer a run would have to be, and why it is not."""
+    row = next(row for row in group.rows if too_short(row))
+    scenario = changed(it, group.settings).scenario
+    if row["requests"] >= longest:
+        why = f"`longest` allows {longest:,}"
+    elif scenario.workload.trace is not None:
+        why = "the trace has no more"
+    else:
+        why = "the workload gives no more"
+    return (
+        f"too short to tell: {row['requests']:,} requests arrive within {row['arrival_period_s']:,.4g} s; "
+        f"about {row['needed_requests']:,} ({row['needed_s']:,.4g} s) would tell, and {why}"
+    )
+
+
+def lengthened(it: LoadedScenario, point: Settings, group: Group, longest: int) -> Settings | None:
+    """Return the settings of a point with twice the requests of its last runs; None if there are no more."""
+    now = max(row["requests"] for row in group.rows)
+    wanted = min(2 * now, longest)
+    if wanted <= now:
+        return None
+    workload = changed(it, point).scenario.workload
+    limit = {} if workload.limit is None else {"workload.limit": wanted}
+    if workload.synthetic is None:
+        whole = len(build_trace(changed(it, {**point, "workload.limit": None})))
+        return {**point, **limit} if limit and now < whole else None
+    own = len(build_trace(changed(it, {**point, "workload.limit": None})))
+    if limit and wanted <= own:
+        return {**point, **limit}
+    name = "requests" if workload.synthetic.requests is not None else "duration_s"
+    base = getattr(workload.synthetic, name)
+    grown = base * wanted / own
+    return {
+        **point,
+        **limit,
+        f"workload.synthetic.{name}": round(grown) if name == "requests" else grown,
+        "workload.synthetic.grown_from": base,
+    }
+
+
+def _wants_more(group: Group, settled: Settled) -> bool:
+    if any(one.row is None for one in group.outcomes) or not any(too_short(row) for row in group.rows):
+        return False
+    return not settled(group.rows)
+
+
+def _run(campaign: Campaign, points: Sequence[Settings], replications: int, first: int) -> list[Group]:
+    tasks = [[campaign.task(point, first + r) for r in range(replications)] for point in points]
+    outcomes = campaign.run([task for group in tasks for task in group])
+    return [
+        Group(point, [outcomes[task.key] for task in group])
+        for point, group in zip(points, tasks, strict=True)
+    ]
