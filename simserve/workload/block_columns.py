@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from simserve.workload.blocks import Blocks, chain, cut, fits, infer_size, misfit, recode, split_fills
-from simserve.workload.draft import Draft
+from simserve.workload.draft import Draft, Rows
 from simserve.workload.select import Int64
-
-
-class Rows(Protocol):
-    """Rows of a file that know where they stand."""
-
-    def fail(self, row: int, message: str) -> NoReturn:
-        """Raise a `TraceError` about one row."""
-        ...
-
-    def line_of(self, row: int) -> int:
-        """Return the line of a row."""
-        ...
 
 
 def checked_blocks(

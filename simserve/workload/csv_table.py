@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Int64 = NDArray[np.int64]
+UNITS_NS = {"s": NS_PER_S, "ms": 1_000_000, "us": 1_000, "ns": 1}
+EPOCH_S = (1e9, 5e9)
+"""Seconds since 1970 of the years 2001 to 2128: what a wall clock may show."""
 MAX_TOKENS = 2**31 - 1
 """Longest length accepted: anything above is not a number of tokens."""
 MAX_NS = 2**62
@@ -95,9 +98,8 @@ class CsvTable:
         try:
             values = [decimal_ns(text, unit_ns) for text in texts]
         except ValueError:
-            self.fail_first(
-                name, lambda text: _is_time(text, unit_ns), "a time: a finite number, not negative"
-            )
+            bad = next(text for text in texts if not _is_time(text, unit_ns))
+            self.fail_first(name, lambda text: _is_time(text, unit_ns), wanted_time(bad, unit_ns))
         return np.array(values, dtype=np.int64)
 
     def id_lists(self, name: str) -> list[list[str]]:
@@ -174,6 +176,24 @@ def decimal_ns(text: str | int | Decimal, unit_ns: int) -> int:
     if not value.is_finite() or value < 0 or value > MAX_NS:
         raise ValueError(text)
     return int(value.to_integral_value())
+
+
+def wanted_time(value: object, unit_ns: int) -> str:
+    """Return what is allowed where a time is not; a stamp since 1970 in a finer unit is named."""
+    wanted = "a time: a finite number, not negative"
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return wanted
+    if not number.is_finite() or number * unit_ns <= MAX_NS:
+        return wanted
+    unit = next(name for name, ns in UNITS_NS.items() if ns == unit_ns)
+    finer = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+    for name, word in finer.items():
+        ns = UNITS_NS[name]
+        if ns < unit_ns and EPOCH_S[0] <= number * ns / NS_PER_S <= EPOCH_S[1]:
+            return f"a time in {unit}; is this in {word} since 1970?"
+    return f"a time in {unit}: at most {MAX_NS // unit_ns:,}"
 
 
 def _is_time(text: str, unit_ns: int) -> bool:

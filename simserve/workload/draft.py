@@ -7,17 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simserve.core import Trace, TraceOrigin
 from simserve.errors import TraceError
+from simserve.units import NS_PER_S
 from simserve.workload.select import take_rows
 from simserve.workload.sessions import nominal_arrivals
 from simserve.workload.source import TraceFile
 
 Int64 = NDArray[np.int64]
+LONGEST_IDLE_NS = 10**8 * NS_PER_S
+"""No trace idles for three years: a longer gap means two epochs, or two units, in one column."""
+
+
+class Rows(Protocol):
+    """Rows of a file that know where they stand."""
+
+    def fail(self, row: int, message: str) -> NoReturn:
+        """Raise a `TraceError` about one row."""
+        ...
+
+    def line_of(self, row: int) -> int:
+        """Return the line of a row."""
+        ...
 
 
 @dataclass
@@ -43,6 +59,8 @@ class Draft:
     labels: dict[str, NDArray[np.object_]] = field(default_factory=dict)
     assumptions: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
+    rows: Rows | None = None
+    """Where the rows stand in the file, for errors about one of them."""
 
     def assume(self, note: str) -> None:
         """Record something that the reader took for granted."""
@@ -63,6 +81,7 @@ def finish(draft: Draft) -> Trace:
         arrival_ns = nominal_arrivals(arrival_ns, draft.session, draft.think_ns)
         if arrival_ns.min() < 0:
             raise TraceError(f"{draft.file.path}: the pauses of a session add up to more than 292 years")
+    _one_clock(draft, arrival_ns)
     _count_oddities(draft, arrival_ns)
     origin = TraceOrigin(
         draft.file.path.name,
@@ -86,6 +105,28 @@ def finish(draft: Draft) -> Trace:
         labels=draft.labels,
     )
     return take_rows(trace, np.argsort(trace.arrival_ns, kind="stable"))
+
+
+def _one_clock(draft: Draft, arrival_ns: Int64) -> None:
+    """Raise `TraceError` about the first row that lies beyond a gap of years from the rows before it."""
+    order = np.argsort(arrival_ns, kind="stable")
+    gaps = np.diff(arrival_ns[order])
+    if not len(gaps) or gaps.max() <= LONGEST_IDLE_NS:
+        return
+    place = int(np.argmax(gaps))
+    later = np.zeros(len(arrival_ns), dtype=bool)
+    later[order[place + 1 :]] = True
+    row = int(np.flatnonzero(later != later[0])[0])
+    before, after = (arrival_ns[order[i]] / NS_PER_S for i in (place, place + 1))
+    years = (after - before) / (365.25 * 86_400)
+    message = (
+        f"arrives at {arrival_ns[row] / NS_PER_S:.10g} s, {years:,.0f} years from the rows before it "
+        f"(nothing between {before:.10g} s and {after:.10g} s): two clocks or units in one column? "
+        "Allowed is one clock, with no gap above 3 years"
+    )
+    if draft.rows is None:
+        raise TraceError(f"{draft.file.path}: request {row + 1}: {message}")
+    draft.rows.fail(row, message)
 
 
 def _count_oddities(draft: Draft, arrival_ns: Int64) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.errors import TraceError, nearest
-from simserve.workload.csv_table import MAX_TOKENS, decimal_ns
+from simserve.workload.csv_table import MAX_TOKENS, decimal_ns, wanted_time
 from simserve.workload.source import TraceFile, shown
 
 Int64 = NDArray[np.int64]
@@ -85,7 +85,7 @@ class JsonRows:
                     raise ValueError(value)
                 times[i] = decimal_ns(value, unit_ns)  # type: ignore[arg-type]
             except ValueError:
-                self.refuse(i, key, "a time: a finite number, not negative")
+                self.refuse(i, key, wanted_time(value, unit_ns))
         return times
 
     def refuse(self, row: int, key: str, wanted: str) -> NoReturn:

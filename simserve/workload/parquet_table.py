@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simserve.errors import TraceError, nearest
 from simserve.units import NS_PER_S
-from simserve.workload.csv_table import MAX_NS, MAX_TOKENS, decimal_ns, int64_values
+from simserve.workload.csv_table import MAX_NS, MAX_TOKENS, decimal_ns, int64_values, wanted_time
 from simserve.workload.select import Int64
 from simserve.workload.source import TraceFile, shown
 
@@ -65,7 +65,7 @@ class ParquetTable:
                 # repr gives the shortest decimal that stands for a float, so 0.1 is 100 ms and no more.
                 times[row] = decimal_ns(repr(value) if isinstance(value, float) else value, unit_ns)
             except ValueError:
-                self._refuse(row, name, value, "a time: a finite number, not negative")
+                self._refuse(row, name, value, wanted_time(value, unit_ns))
         return times
 
     def objects(self, name: str) -> NDArray[np.object_]:

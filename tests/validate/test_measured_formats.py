@@ -288,3 +288,18 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
     path.write_text(json.dumps(made.aiperf()) + "\n{broken\n")
     with pytest.raises(TraceError, match=r"profile_export.jsonl: line 2: not JSON"):
         read_load_test(str(path))
+
+
+@pytest.mark.parametrize("value", [-5.0, -0.001])
+def test_statistics_that_cannot_be_are_missing(tmp_path: Path, value: float) -> None:
+    stated = {**STATISTICS["vllm-bench"][1], "p99_ttft_ms": value, "request_throughput": value}
+    test = read(tmp_path, "bench.json", stated)
+    assert not {name for name in test.stated if name.startswith("ttft_ms") or name == "requests_per_s"}
+    assert any("ttft_ms" in note and f"p99 of {value:g}" in note for note in test.notes)
+
+
+def test_the_rate_of_all_tokens_is_kept(tmp_path: Path) -> None:
+    stated = {**STATISTICS["vllm-bench"][1], "total_token_throughput": 66.5}
+    assert read(tmp_path, "bench.json", stated).stated["total_tokens_per_s"] == 66.5
+    del stated["total_token_throughput"]
+    assert read(tmp_path, "bench.json", stated | {"total_throughput": 7.0}).stated["total_tokens_per_s"] == 7

@@ -126,3 +126,21 @@ def test_naming_the_wrong_format(written: Callable, refused: Callable) -> None:
     path = written("x.csv", HEADER + ROWS)
     assert "no column num_prefill_tokens" in refused(path, format="vidur")
     assert "line 1: not JSON" in refused(path, format="mooncake")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "has"), [("Z", "", "a"), ("", "+00:00", "no"), ("-05:00", "", "a")]
+)
+def test_a_zone_in_some_rows_only(
+    first: str, second: str, has: str, written: Callable, refused: Callable
+) -> None:
+    rows = f"2023-11-16 18:00:00{first},1,1\n2023-11-16 18:00:01{second},1,1\n"
+    message = refused(written("a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows))
+    assert "line 3" in message
+    assert f"has {has} time zone" in message
+
+
+def test_images_cost_nothing_and_are_counted(written: Callable) -> None:
+    rows = "2025-01-01 00:00:00,9,1,3\n2025-01-01 00:00:01,9,1,0\n2025-01-01 00:00:02,9,1,2\n"
+    trace = load_trace(written("a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens,NumImages\n" + rows))
+    assert any(note.startswith("5 images in 2 requests (NumImages)") for note in trace.origin.assumptions)

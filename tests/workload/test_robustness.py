@@ -54,3 +54,54 @@ def test_damaged_files_are_read_or_refused_in_one_line(seed: int, written: Calla
     assert read > 0
     assert len(refusals) > 0
     assert not any("\n" in message for message in refusals)
+
+
+GAPS = [
+    ("p.csv", "arrival_s,prompt_tokens,output_tokens\n0,1,1\n0.5,1,1\n1764500001,1,1\n", "line 4"),
+    ("p.csv", "arrival_ms,prompt_tokens,output_tokens\n1764500000000,1,1\n1764500001,1,1\n", "line 3"),
+    (
+        "a.csv",
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00,1,1\n1970-01-01 00:00:00,1,1\n",
+        "line 3",
+    ),
+    ("v.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n1764500000,1,1\n7,1,1\n", "line 3"),
+    (
+        "m.jsonl",
+        '{"timestamp": 3, "input_length": 1, "output_length": 1}\n'
+        '{"timestamp": 1764500000000, "input_length": 1, "output_length": 1}\n',
+        "line 2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "place"), GAPS)
+def test_two_clocks_in_one_column(
+    name: str, content: str, place: str, written: Callable, refused: Callable
+) -> None:
+    message = refused(written(name, content))
+    assert place in message
+    assert "two clocks" in message
+
+
+def test_an_idle_year_is_one_clock(written: Callable) -> None:
+    year_s = 366 * 86_400
+    path = written("p.csv", f"arrival_s,prompt_tokens,output_tokens\n0,1,1\n{year_s},1,1\n")
+    assert load_trace(path).arrival_ns.tolist() == [0, year_s * 10**9]
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "word"),
+    [
+        ("s", "1764500000000", "milliseconds"),
+        ("s", "1764500000000000", "microseconds"),
+        ("ms", "1764500000000000", "microseconds"),
+        ("ms", "1764500000000000000", "nanoseconds"),
+    ],
+)
+def test_an_epoch_of_a_finer_unit(
+    unit: str, value: str, word: str, written: Callable, refused: Callable
+) -> None:
+    message = refused(written("p.csv", f"arrival_{unit},prompt_tokens,output_tokens\n{value},1,1\n"))
+    assert "line 2" in message
+    assert value in message
+    assert f"{word} since 1970?" in message

@@ -61,8 +61,10 @@ def _stated(record: Record, words: dict[str, str]) -> dict[str, float]:
         statistic, _, word = key.partition("_")
         if word in words and statistic != "std" and value is not None:
             found[f"{words[word]}.{'p50' if statistic == 'median' else statistic}"] = record.number(key)
-    rates = {ours: record.maybe(theirs) for theirs, ours in _RATES.items()}
-    return found | {name: rate for name, rate in rates.items() if rate is not None}
+    for theirs, ours in _RATES.items():
+        if theirs in record:
+            found.setdefault(ours, record.number(theirs))
+    return found
 
 
 def _requests(record: Record) -> tuple[Requests, int, tuple[str, ...]]:

@@ -25,28 +25,39 @@ FACTOR = 100.0
 
 
 def checked(test: LoadTest) -> LoadTest:
-    """Return the load test, without statistics that were never measured (a mean of 0).
+    """Return the load test, without statistics that cannot be (a mean of 0 or less, a negative percentile).
 
     Raises `TraceError` with the suspicion if its times contradict each other.
     """
-    test = _without_zeros(test)
+    test = _without_impossible(test)
     if test.requests is not None:
         _check_requests(test, test.requests)
     _check_stated(test)
     return test
 
 
-def _without_zeros(test: LoadTest) -> LoadTest:
-    zero = {
-        name.partition(".")[0]
-        for name, value in test.stated.items()
-        if name.endswith("_ms.mean") and value == 0
-    }
-    if not zero:
-        return test
-    stated = {name: value for name, value in test.stated.items() if name.partition(".")[0] not in zero}
-    note = f"{', '.join(sorted(zero))}: a mean of 0 in the file, so not measured: missing, not 0"
-    return replace(test, stated=stated, notes=(*test.notes, note))
+def _without_impossible(test: LoadTest) -> LoadTest:
+    """Drop what no run can measure, all statistics of a quantity together, and say so in a note."""
+    why: dict[str, str] = {}
+    for name, value in test.stated.items():
+        quantity, dot, statistic = name.partition(".")
+        if value < 0:
+            why.setdefault(
+                quantity, f"a {statistic or 'rate'} of {value:g} in the file, which cannot be: missing"
+            )
+        elif value == 0 and (statistic == "mean" or not dot):
+            why.setdefault(
+                quantity, f"a {statistic or 'rate'} of 0 in the file, so not measured: missing, not 0"
+            )
+    by_reason: dict[str, list[str]] = {}
+    for quantity, reason in sorted(why.items()):
+        by_reason.setdefault(reason, []).append(quantity)
+    notes = tuple(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
+    stated = {name: value for name, value in test.stated.items() if name.partition(".")[0] not in why}
+    duration_s = test.duration_s
+    if duration_s is not None and duration_s <= 0:
+        notes, duration_s = (*notes, f"a duration of {duration_s:g} s cannot be: missing"), None
+    return replace(test, stated=stated, duration_s=duration_s, notes=(*test.notes, *notes))
 
 
 def _check_requests(test: LoadTest, found: Requests) -> None:

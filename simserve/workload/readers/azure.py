@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 import numpy as np
@@ -10,9 +11,11 @@ from simserve.core import Trace
 from simserve.workload.csv_table import CsvTable, Int64, int64_values
 from simserve.workload.draft import Draft, finish
 from simserve.workload.readers.base import READERS, ReaderOptions
-from simserve.workload.source import TraceFile
+from simserve.workload.source import TraceFile, shown
 
+IMAGES = "NumImages"
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+ZONE = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)\s*$")
 _WANTED = "a stamp such as 2023-11-16 18:15:46.6805900"
 
 
@@ -42,10 +45,17 @@ class AzureReader:
             prompt_tokens=table.tokens("ContextTokens"),
             output_tokens=table.tokens("GeneratedTokens"),
             labels={name: table.objects(name) for name in table.names if name not in COLUMNS},
+            rows=table,
         )
         first = table.objects("TIMESTAMP")[int(np.argmin(arrival_ns))]
         draft.assume(f"wall-clock stamps, exact to 1 ns; time 0 is {first}")
         draft.assume("open loop: recorded arrivals; no prefix information")
+        if IMAGES in table.names:
+            images = table.tokens(IMAGES)
+            draft.assume(
+                f"{int(images.sum()):,} images in {int((images > 0).sum()):,} requests ({IMAGES}) cost "
+                "nothing here: only tokens are simulated"
+            )
         return finish(draft)
 
 
@@ -54,12 +64,21 @@ def stamps_ns(table: CsvTable, name: str) -> Int64:
     import pyarrow as pa
 
     texts = table.text(name)
-    zoned = texts[0].as_py().rstrip()[10:].find("+") >= 0 or texts[0].as_py().endswith("Z")
+    first = texts[0].as_py()
+    zoned = bool(ZONE.search(first[10:]))
     stamp = pa.timestamp("ns", "UTC") if zoned else pa.timestamp("ns")
     try:
         return int64_values(texts.cast(stamp).cast(pa.int64()))
     except pa.ArrowInvalid:
-        table.fail_first(name, lambda text: _is_stamp(text, stamp), _WANTED)
+        bad = next(text for text in texts.to_pylist() if not _is_stamp(text, stamp))
+        other = pa.timestamp("ns") if zoned else pa.timestamp("ns", "UTC")
+        wanted = _WANTED
+        if _is_stamp(bad, other):
+            has, lacks = ("a", "none") if zoned else ("no", "one")
+            wanted = (
+                f"one way of writing: the first row, {shown(first)}, has {has} time zone, this has {lacks}"
+            )
+        table.fail_first(name, lambda text: _is_stamp(text, stamp), wanted)
 
 
 def _is_stamp(text: str, stamp: object) -> bool:

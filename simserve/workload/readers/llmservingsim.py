@@ -44,6 +44,7 @@ class LlmServingSimReader:
         draft = Draft(
             file, "llmservingsim", arrival_ns[row_of], each.tokens("input_toks"), each.tokens("output_toks")
         )
+        draft.rows = each
         draft.assume("arrivals in ns; time 0 is the first; token ids not used")
         if len(turns) > len(rows) or any(SUB in row for row in rows):
             place = within(np.bincount(row_of))

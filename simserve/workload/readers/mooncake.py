@@ -67,6 +67,7 @@ class MooncakeReader:
             arrival_ns=np.zeros(len(rows), dtype=np.int64),
             prompt_tokens=rows.tokens("input_length"),
             output_tokens=rows.tokens("output_length"),
+            rows=rows,
         )
         draft.assume(f"timestamps in {options.unit}; time 0 is the first arrival")
         session = _session_numbers(rows)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from simserve.core import Trace
 from simserve.errors import TraceError
 from simserve.units import NS_PER_MS, NS_PER_S
-from simserve.workload.block_columns import Rows, adopt, checked_blocks
+from simserve.workload.block_columns import adopt, checked_blocks
 from simserve.workload.csv_table import CsvTable
-from simserve.workload.draft import Draft, finish
+from simserve.workload.draft import Draft, Rows, finish
 from simserve.workload.parquet_table import ParquetTable
 from simserve.workload.readers.base import READERS, ReaderOptions
 from simserve.workload.select import Int64
@@ -93,6 +93,7 @@ class PlainReader:
             table.times_ns(*arrival),
             table.tokens("prompt_tokens"),
             table.tokens("output_tokens"),
+            rows=table,
         )
         draft.assume(f"arrivals from column {arrival[0]}; time 0 is the first")
         used = {

@@ -50,6 +50,7 @@ class QwenBailianReader:
         draft = Draft(
             file, "qwen-bailian", rows.times_ns("timestamp", NS_PER_S), tokens, rows.tokens("output_length")
         )
+        draft.rows = rows
         draft.assume("timestamps in s; time 0 is the first arrival; open loop, prompts are whole")
         draft.request_ids = [str(row.get("chat_id", f"row {i}")) for i, row in enumerate(rows)]
         if any(IDS in row for row in rows):

@@ -60,6 +60,7 @@ class VidurReader:
         table.require(LENGTHS)
         prompt_tokens, output_tokens = (table.tokens(name) for name in LENGTHS)
         draft = Draft(file, "vidur", np.zeros(table.rows, dtype=np.int64), prompt_tokens, output_tokens)
+        draft.rows = table
         self._arrivals(draft, table, options)
         if BLOCKS in table.names:
             blocks, size, _ = checked_blocks(
