@@ -13,6 +13,8 @@ from simserve.kv.radix_runs import Runs, split
 class RunContent:
     """Content given as token runs (see `radix_runs`); equal chains of blocks get equal keys."""
 
+    quoted = True
+
     def __init__(self, text: Callable[[Request], Runs], block_size: int) -> None:
         """`text` returns prompt and output of a request, the output as long as it may get."""
         self._text = text
@@ -52,7 +54,8 @@ class TraceContent:
 
     An id of the trace stands for all tokens up to the end of its block, so an engine block ending inside it
     is told apart by its end: ids of 512 tokens serve engine blocks of any size. Without ids, the turns of a
-    session are one growing text. Everything else (answers, prompts without either) is the request's own.
+    session are one growing text. Everything else (answers, prompts without either) is the request's own. A
+    turn is sent when the answer before it is complete, so no answer is quoted while it is being made.
     """
 
     def __init__(self, trace: Trace, block_size: int) -> None:

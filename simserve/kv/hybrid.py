@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from simserve.core import Request
 from simserve.errors import InvariantError
 from simserve.kv.pool import blocks_for
-from simserve.kv.prefix import Content
+from simserve.kv.prefix import Content, is_quoted
 
 _PASSED = 0
 """Stands in a request's list for a block that its window passed before it held it."""
@@ -62,6 +62,8 @@ class HybridCache:
         self._full_groups = [index for index, window in enumerate(windows) if not window]
         self._retention = None if retention_tokens is None else retention_tokens // block_size
         self._content = content
+        self.quoted = is_quoted(content)
+        """True if the blocks of decoding requests matter as they fill."""
         self._blanks_first = blanks_first or content is None
         self._window_limit = window_limit
         self._visible = blocks_for(self.window - 1, block_size)
@@ -144,6 +146,11 @@ class HybridCache:
         self.slide(request, request.computed)
         self._cover(request, request.computed, tokens)
 
+    def fill(self, request: Request, blocks: int) -> None:
+        """Enter the request's blocks up to number `blocks` in the cache, in every group."""
+        for group in range(self.groups):
+            self._enter(request, group, blocks)
+
     def take(self, blocks: int) -> None:
         """Hold `blocks` more for decoding requests, which get names when they leave or windows pass them."""
         if blocks > self.free:
@@ -168,8 +175,7 @@ class HybridCache:
 
         One group after the other, in each group the request's last block first.
         """
-        for group in range(self.groups):
-            self._enter(request, group, tokens // self.block_size)
+        self.fill(request, tokens // self.block_size)
         held = self._held.pop(request.id)
         if self._content is not None:
             self._content.forget(request)
@@ -191,8 +197,7 @@ class HybridCache:
     def _cover(self, request: Request, computed: int, tokens: int) -> None:
         """Take the blocks for `tokens` after `computed`, and enter those that become full in the cache."""
         self.take(self._more(computed, tokens))
-        for group in range(self.groups):
-            self._enter(request, group, (computed + tokens) // self.block_size)
+        self.fill(request, (computed + tokens) // self.block_size)
 
     def _full_hit(self, keys: Sequence[int]) -> int:
         """Return how many of the keys, from the first, all full groups have cached."""

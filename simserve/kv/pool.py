@@ -15,6 +15,8 @@ class BlockPool:
     """Free blocks of one replica; `free + used == total` always."""
 
     __slots__ = ("block_size", "free", "total")
+    quoted = False
+    """Whether the blocks of decoding requests matter as they fill: here no block is ever found again."""
 
     def __init__(self, total: int, block_size: int) -> None:
         """`total` usable blocks of `block_size` tokens."""
@@ -55,6 +57,9 @@ class BlockPool:
     def release(self, request: Request, tokens: int) -> None:
         """Give back all blocks of a request whose first `tokens` tokens are computed or scheduled."""
         self.give(-(-tokens // self.block_size))
+
+    def fill(self, request: Request, blocks: int) -> None:
+        """The request's first `blocks` blocks are full: nothing comes of it here."""
 
     def take(self, blocks: int) -> None:
         """Hold `blocks` more; raises InvariantError if they are not free."""

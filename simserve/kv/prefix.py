@@ -24,7 +24,10 @@ _MOST_STALE = 4
 
 
 class Content(Protocol):
-    """What the tokens of requests are, as keys of full blocks."""
+    """What the tokens of requests are, as keys of full blocks.
+
+    One with a true `quoted` says that a prompt may contain an answer which is still being made.
+    """
 
     def keys(self, request: Request, blocks: int) -> list[int]:
         """Return the keys of the first `blocks` blocks of the request's prompt and output.
@@ -36,6 +39,11 @@ class Content(Protocol):
     def forget(self, request: Request) -> None:
         """Drop what was remembered of a request; it may be asked for again."""
         ...
+
+
+def is_quoted(content: Content | None) -> bool:
+    """Return True if a prompt may contain an answer still being made: its blocks matter as they fill."""
+    return getattr(content, "quoted", False)
 
 
 class Below(Protocol):
@@ -59,6 +67,8 @@ class PrefixCache:
         self.block_size = block_size
         self.free = total
         self._content = content
+        self.quoted = is_quoted(content)
+        """True if the blocks of decoding requests matter as they fill."""
         self._blanks_first = blanks_first
         self._blanks = total
         """Free blocks without content ahead of the queue."""
@@ -131,7 +141,7 @@ class PrefixCache:
         self.take(blocks)
 
     def fill(self, request: Request, blocks: int) -> None:
-        """Enter the request's blocks up to number `blocks` in the cache: their content has arrived."""
+        """Enter the request's blocks up to number `blocks` in the cache: their content is there."""
         self._enter(request, self._held[request.id], blocks)
 
     def _hold_hits(self, request: Request, hits: int) -> None:

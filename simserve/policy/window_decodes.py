@@ -1,8 +1,8 @@
-"""Decoding sequences of a model with sliding-window KV groups: who takes and gives back a block, and when.
+"""Decoding sequences of which it matters who takes, fills and gives back a block, and when.
 
-A member takes a block of each group when its context is a multiple of the block size, and gives one back when
-its window passes the end of a block. Either happens once in `block_size` steps, at a residue of its context,
-but the order in the free list depends on the order of the members: they are known here, by residue.
+A member takes a block when its context is a multiple of the block size, fills it `block_size` steps later,
+and gives one back when its window passes the end of a block. Each happens once in `block_size` steps, at a
+residue of its context, so the members are known here by residue.
 """
 
 from __future__ import annotations
@@ -15,30 +15,84 @@ _ROUNDS_AHEAD = 4
 """Blocks per member for which a run is planned ahead."""
 
 
-class WindowDecodeGroup(DecodeGroup):
+class MemberDecodeGroup(DecodeGroup):
+    """A `DecodeGroup` that knows its members, and enters in the prefix cache each block that one fills.
+
+    As in vLLM, in the step whose scheduling computes the block's last token, as far as tokens are known then:
+    with asynchronous scheduling the newest is not, and the block enters a step later.
+    """
+
+    __slots__ = ("_lag", "_members")
+
+    def __init__(self, block_size: int, lags: bool = False) -> None:
+        """An empty group at step 0; `lags`: the scheduler plans ahead."""
+        super().__init__(block_size)
+        self._members: list[dict[int, Request]] = [{} for _ in range(block_size)]
+        """By id, for each residue as `residues` counts them."""
+        self._lag = int(lags)
+
+    def join(self, request: Request) -> None:
+        """Add a request (see `DecodeGroup`)."""
+        super().join(request)
+        self._members[(request.computed - self.step) % self.block_size][request.id] = request
+
+    def leave(self, request: Request) -> None:
+        """Remove a member (see `DecodeGroup`)."""
+        super().leave(request)
+        del self._members[(request.computed - self.step) % self.block_size][request.id]
+
+    def take_next(self, pool: Pool, needed: int) -> None:
+        """Take the `needed` blocks of the next step; enter those that it fills in the cache."""
+        super().take_next(pool, needed)
+        self._fill(pool, 0, 1)
+
+    def take_steps(self, pool: Pool, done: int, steps: int) -> None:
+        """Do the same for the next `steps` steps, the first `done` being done already."""
+        super().take_steps(pool, done, steps)
+        self._fill(pool, done, steps)
+
+    def full_blocks(self, request: Request, ahead: int = 0) -> int:
+        """Return the full blocks of known tokens once the step after `ahead` more is scheduled."""
+        return (self.computed(request) + ahead + 1 - self._lag) // self.block_size
+
+    def steps_blocked(self) -> int:
+        """Return the steps, the next included, after which no block was filled since it."""
+        return next((ahead for ahead in range(1, self.block_size) if self._filling(ahead)), self.block_size)
+
+    def _fill(self, pool: Pool, done: int, steps: int) -> None:
+        for ahead in range(done, steps):
+            for request in self._filling(ahead).values():
+                pool.fill(request, self.full_blocks(request, ahead))
+
+    def _growing(self, ahead: int) -> dict[int, Request]:
+        """Return the members that take blocks in the step after `ahead` more."""
+        return self._members[-(self.step + ahead) % self.block_size]
+
+    def _filling(self, ahead: int) -> dict[int, Request]:
+        """Return the members whose last known token then fills a block."""
+        return self._members[(self._lag - 1 - self.step - ahead) % self.block_size]
+
+
+class WindowDecodeGroup(MemberDecodeGroup):
     """A `DecodeGroup` whose members hold blocks of a `HybridCache`; a step costs O(members / block size)."""
 
-    __slots__ = ("_fresh", "_members", "_pool")
+    __slots__ = ("_fresh", "_pool")
 
-    def __init__(self, pool: HybridCache) -> None:
-        """An empty group at step 0."""
-        super().__init__(pool.block_size)
+    def __init__(self, pool: HybridCache, lags: bool = False) -> None:
+        """An empty group at step 0; `lags`: the scheduler plans ahead."""
+        super().__init__(pool.block_size, lags)
         self._pool = pool
-        self._members: list[dict[int, Request]] = [{} for _ in range(pool.block_size)]
-        """By id, for each residue as `residues` counts them."""
         self._fresh: dict[int, Request] = {}
         """Members that have not decoded yet: their window may pass any number of blocks at once."""
 
     def join(self, request: Request) -> None:
         """Add a request (see `DecodeGroup`)."""
         super().join(request)
-        self._members[(request.computed - self.step) % self.block_size][request.id] = request
         self._fresh[request.id] = request
 
     def leave(self, request: Request) -> None:
         """Remove a member (see `DecodeGroup`)."""
         super().leave(request)
-        del self._members[(request.computed - self.step) % self.block_size][request.id]
         self._fresh.pop(request.id, None)
 
     def blocks_next(self) -> int:
@@ -60,11 +114,14 @@ class WindowDecodeGroup(DecodeGroup):
                 hybrid.slide(request, self.computed(request) + ahead)
                 if request.id in growing:
                     hybrid.take(hybrid.groups)
+            if hybrid.quoted:
+                self._fill(hybrid, ahead, ahead + 1)
 
     def steps_blocked(self) -> int:
-        """Return the steps, the next included, after which no block was taken or given back since it."""
+        """Return the steps, the next included, after which no block was taken, filled or given back since."""
+        quoted = self._pool.quoted
         for ahead in range(1, self.block_size):
-            if self._growing(ahead) or self._passing(ahead):
+            if self._growing(ahead) or self._passing(ahead) or (quoted and self._filling(ahead)):
                 return ahead
         return self.block_size
 
@@ -84,10 +141,6 @@ class WindowDecodeGroup(DecodeGroup):
             gives = sum(self.computed(member) >= first_passed for member in self._passing(ahead).values())
             free += gives * len(self._pool.window_groups) - takes
         return _ROUNDS_AHEAD * self.block_size
-
-    def _growing(self, ahead: int) -> dict[int, Request]:
-        """Return the members that take blocks in the step after `ahead` more."""
-        return self._members[-(self.step + ahead) % self.block_size]
 
     def _passing(self, ahead: int) -> dict[int, Request]:
         """Return the members whose window passes the end of a block in that step, if they are long enough."""

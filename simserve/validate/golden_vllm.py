@@ -58,8 +58,19 @@ def replay(path: Path) -> Comparison:
 
 
 def replay_log(log: GoldenLog) -> Comparison:
-    """Replay a log that has been read."""
-    return compare(log, Replay(log).step, STEP_FIELDS)
+    """Replay a log that has been read.
+
+    A step without `s` is no call of the scheduler: the last result is handed back and nothing is decided.
+    """
+    run = Replay(log)
+    results_only = {row["t"]: row.keys() for row in log.steps if "s" not in row}
+
+    def step(t: int) -> dict[str, Any]:
+        row = run.step(t)
+        told = results_only.get(t)
+        return row if told is None or row["s"] else {name: row[name] for name in told if name in row}
+
+    return compare(log, step, STEP_FIELDS)
 
 
 def params_of(version: str, config: dict[str, Any], unsupported: Sequence[str]) -> VllmParams:

@@ -6,12 +6,18 @@ import pytest
 
 from simserve.errors import InvariantError
 from simserve.kv import HybridCache, PrefixCache
+from simserve.policy.window_decodes import MemberDecodeGroup
 from simserve.validate.golden import GoldenLog
 from simserve.validate.golden_vllm import STEP_FIELDS, Replay, compare, replay
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMITTED = sorted((REPOSITORY / "tests" / "conformance").glob("vllm-*/*.jsonl.gz"))
 SHARED = sorted((REPOSITORY.parent / "shared" / "validation" / "engine_golden").glob("vllm-*/*.jsonl.gz"))
+NEW_SHARED = REPOSITORY.parent / "shared" / "validation" / "engine_golden_2"
+QUOTED = sorted(
+    path for kind in ("h03", "q01", "q02", "q03", "q04") for path in NEW_SHARED.glob(f"vllm-*/{kind}_*.gz")
+)
+"""Prompts that quote an answer which is still being made, or turns that overlap."""
 STEPS_IN_ALL_LOGS = 14_232 + 14_225 + 14_202
 """Steps of the 45 recorded workloads in each version, as their own summary counts them."""
 
@@ -49,6 +55,21 @@ def test_every_step_of_every_log_is_equal():
     assert sum(map(check, SHARED)) == STEPS_IN_ALL_LOGS
 
 
+@pytest.mark.skipif(not QUOTED, reason="the second set of recordings does not lie beside the repository")
+def test_a_block_that_decoding_fills_is_found_when_its_last_token_is_scheduled_and_known():
+    """Without asynchronous scheduling in the same call (q01 to q03, h03), with it in the next one (q04)."""
+    assert sum(map(check, QUOTED)) == 3 * (326 + 217 + 225 + 268 + 243)
+
+
+@pytest.mark.skipif(not QUOTED, reason="the second set of recordings does not lie beside the repository")
+def test_a_block_that_enters_the_cache_a_step_late_is_seen(monkeypatch):
+    full = MemberDecodeGroup.full_blocks
+    monkeypatch.setattr(
+        MemberDecodeGroup, "full_blocks", lambda self, request, ahead=0: full(self, request, ahead - 1)
+    )
+    assert not all(replay(path).equal for path in QUOTED)
+
+
 def test_all_fields_of_a_logged_step_are_compared():
     logged = set().union(*(step for path in COMMITTED for step in GoldenLog.read(path).steps))
     counted_elsewhere = {"pc", "upd"}
@@ -56,7 +77,7 @@ def test_all_fields_of_a_logged_step_are_compared():
     assert logged - {"kind", "t"} - counted_elsewhere == set(STEP_FIELDS)
 
 
-@pytest.mark.parametrize("path", COMMITTED, ids=named)
+@pytest.mark.parametrize("path", COMMITTED + QUOTED, ids=named)
 def test_repeated_steps_equal_single_steps(path):
     """A run of n steps shows what its first step decides and its last step leaves; so must single steps."""
     log = GoldenLog.read(path)

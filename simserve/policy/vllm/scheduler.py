@@ -24,7 +24,7 @@ from simserve.policy.vllm.params import VllmParams
 from simserve.policy.vllm.pools import make_pool
 from simserve.policy.vllm.queue import FcfsQueue, PriorityQueue, WaitingQueue
 from simserve.policy.vllm.walk import RunningWalk
-from simserve.policy.window_decodes import WindowDecodeGroup
+from simserve.policy.window_decodes import MemberDecodeGroup, WindowDecodeGroup
 
 
 @POLICIES.register("vllm")
@@ -63,15 +63,15 @@ class VllmPolicy(Admission):
         """Running requests by id, in vLLM's order: that of admission."""
         self.partial: dict[int, Request] = {}
         """Those of them whose known tokens are not all computed or in flight, in the same order."""
-        self.groups = [self._empty_group() for _ in range(lanes)]
         self._lanes = lanes
+        self.plans_ahead = params.async_scheduling and lanes == 1
+        """The engine decides a step while the one before runs (see `engine.lookahead`)."""
+        self.groups = [self._empty_group() for _ in range(lanes)]
         self.lane_of: dict[int, int] = {}
         """Lane of each decoding request; kept only when there are several lanes."""
         self.flying: Counter[int] = Counter()
         """Prompt chunks in flight by request; kept only when there are several lanes."""
         self._block_size = block_size
-        self.plans_ahead = params.async_scheduling and lanes == 1
-        """The engine decides a step while the one before runs (see `engine.lookahead`)."""
         self.budget = params.max_num_scheduled_tokens or params.max_num_batched_tokens
         self._max_seqs = min(params.max_num_seqs, params.max_num_active_seqs or params.max_num_seqs)
         self._fcfs = params.scheduling_policy == "fcfs"
@@ -217,8 +217,10 @@ class VllmPolicy(Admission):
         return Loads(self.pool, tiers, content, self.queue)
 
     def _empty_group(self) -> DecodeGroup:
-        pool = self.pool
-        return WindowDecodeGroup(pool) if isinstance(pool, HybridCache) else DecodeGroup(pool.block_size)
+        pool, lags = self.pool, self.plans_ahead
+        if isinstance(pool, HybridCache):
+            return WindowDecodeGroup(pool, lags)
+        return MemberDecodeGroup(pool.block_size, lags) if pool.quoted else DecodeGroup(pool.block_size)
 
     walk_of = RunningWalk
     """Gives running requests their tokens one by one, where order matters."""

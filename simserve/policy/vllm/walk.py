@@ -85,6 +85,8 @@ class RunningWalk:
                 return False
         if request.decoding:
             pool.take(needed)
+            if pool.quoted:
+                pool.fill(request, self.policy.groups[self.lane].full_blocks(request))
         else:
             pool.extend(request, tokens)
         return True
