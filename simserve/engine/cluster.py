@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from simpy.events import Timeout
 
 from simserve.core import Request, Status, Trace
 from simserve.engine.boundary import Clock, Front
 from simserve.engine.decode_table import DecodeTable
+from simserve.engine.desk import Desk
 from simserve.engine.groups import build_groups
 from simserve.engine.rank import Rank
 from simserve.engine.recorder import Recorder
 from simserve.engine.replica import Replica
 from simserve.engine.spec import ReplicaSpec
 from simserve.engine.uneven import minding_lengths, table_of
-from simserve.engine.view import View
-from simserve.router.base import Router, Target
+from simserve.router.base import Router
 
 Progress = Callable[[int, int, int], None]
 """Called with (now_ns, requests ended, requests in all)."""
@@ -32,14 +32,16 @@ class Cluster:
         env: Clock,
         trace: Trace,
         specs: Sequence[ReplicaSpec],
-        router: Router,
+        routers: Mapping[str, Router],
         recorder: Recorder,
         fast_forward: bool,
         progress: Progress | None,
     ) -> None:
-        """Builds a replica per spec; replicas with the same latency share one decode table."""
+        """Builds a replica per spec; replicas with the same latency share one decode table.
+
+        `routers` are those of the replicas of each role.
+        """
         self.env = env
-        self.router = router
         self.recorder = recorder
         self.fast_forward = fast_forward
         self.front = Front()
@@ -51,11 +53,13 @@ class Cluster:
         self.tables: dict[int, DecodeTable] = {}
         self.replicas = [self._build(spec, rank) for rank, spec in enumerate(specs)]
         self.groups = build_groups(env, self.front, self.replicas, recorder.gaps)
-        routed = len(specs) > 1
-        self._tell_first_token = getattr(router, "first_token", None) if routed else None
-        self._tell_ended = getattr(router, "ended", None) if routed else None
-        self._views = self._make_views(getattr(router, "refresh_ns", 0)) if routed else []
-        self._targets: Sequence[Target] = self._views or self.replicas
+        self._roles: list[str] = [spec.role for spec in specs]
+        self._desks = {role: Desk(router, self.with_role(role)) for role, router in routers.items()}
+        desk = self._desks.get("mixed")
+        self._desk = desk if desk is not None and desk.asks else None
+        """Who routes arrivals; None: they all go to the first replica, or the sides of a split have desks."""
+        self._tell_first_token = self._desk.first_token_hook if self._desk is not None else None
+        self._tell_ended = self._desk.ended_hook if self._desk is not None else None
 
     def _build(self, spec: ReplicaSpec, rank: int) -> Replica:
         table = self.tables.setdefault(id(spec.latency), table_of(spec.latency))
@@ -64,32 +68,33 @@ class Cluster:
             kind = minding_lengths(kind)
         return kind(self.env, self, spec, rank, table)
 
-    def _make_views(self, refresh_ns: int) -> list[View]:
-        """Let a router with a refresh interval see the replicas as of its last refresh."""
-        if not refresh_ns:
-            return []
-        for replica in self.replicas:
-            replica.view = View(replica, refresh_ns)
-        return [replica.view for replica in self.replicas if replica.view is not None]
-
     def submit(self, request: Request) -> None:
         """A request arrives: route it, then admit or refuse it."""
-        now_ns = self.env.now
-        recorder = self.recorder
-        recorder.arrive(request, now_ns)
-        index = self._route(request, now_ns) if len(self.replicas) > 1 else 0
-        recorder.replica[request.id] = index
-        replica = self.replicas[index]
-        if not self._refused(request, replica.spec):
-            replica.enqueue(request, self._length(request, replica.spec))
+        self.recorder.arrive(request, self.env.now)
+        desk = self._desk
+        replica = self.replicas[0] if desk is None else desk.choose(request, self.env.now)
+        if replica is not None:
+            self._admit(request, replica)
+        elif desk is not None:
+            desk.hold(request, self._admit)
 
-    def _refused(self, request: Request, spec: ReplicaSpec) -> bool:
-        """Refuse a request that a replica can never serve; return whether it was."""
+    def with_role(self, role: str) -> list[Replica]:
+        """Return the replicas that have a role now."""
+        return [r for r, mine in zip(self.replicas, self._roles, strict=True) if mine == role]
+
+    def _admit(self, request: Request, replica: Replica) -> None:
+        """A request reaches the replica that it was routed to: admit or refuse it."""
+        self.recorder.replica[request.id] = replica.rank
+        spec = replica.spec
         if spec.max_model_len > request.prompt_tokens >= 1:
-            return False
+            replica.enqueue(request, self._length(request, spec))
+        else:
+            self._refuse(request, spec)
+
+    def _refuse(self, request: Request, spec: ReplicaSpec) -> None:
+        """Refuse a request that a replica can never serve."""
         self.recorder.refuse(request, _refusal(request, spec), self.env.now)
         self._ended(request)
-        return True
 
     def _length(self, request: Request, spec: ReplicaSpec) -> int:
         """Return how long the answer will be; note it if a limit cuts it short."""
@@ -113,18 +118,17 @@ class Cluster:
 
     def give_up(self, request: Request) -> None:
         """The request's client gives up; the engine hears of it at once."""
-        if self.recorder.status[request.id] == Status.UNFINISHED:
+        if self.recorder.status[request.id] != Status.UNFINISHED:
+            return
+        if self._desk is not None and self._desk.withdraw(request):
+            self.abandon(request, 0)
+        else:
             self.replicas[self.recorder.replica[request.id]].give_up(request)
 
     def abandon(self, request: Request, output_tokens: int) -> None:
         """The engine dropped a request whose client gave up."""
         self.recorder.abandon(request, output_tokens, self.env.now)
         self._ended(request)
-
-    def _route(self, request: Request, now_ns: int) -> int:
-        for view in self._views:
-            view.catch_up(now_ns)
-        return self.router.choose(request, self._targets, now_ns)
 
     def _ended(self, request: Request, client_ns: int = 0) -> None:
         """A request ended: tell the router at once, and the client when it sees the end."""

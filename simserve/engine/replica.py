@@ -7,7 +7,7 @@ policy decides again.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING
 
 from simpy.events import Event
@@ -59,6 +59,7 @@ class Replica:
         self._lookahead = Lookahead() if getattr(spec.policy, "plans_ahead", False) else None
         self._settle = getattr(spec.policy, "settle", None)
         self._cached_tokens = getattr(spec.policy, "cached_tokens", None)
+        self._cached_below = getattr(spec.policy, "cached_below", None)
         self.view: View | None = None
         """What a router with a refresh interval sees; set by the cluster."""
         self.process = env.process(self.serve())
@@ -86,6 +87,16 @@ class Replica:
         """Tokens per KV block."""
         return self.spec.block_size
 
+    @property
+    def kv_blocks(self) -> int:
+        """Usable KV blocks."""
+        return self.spec.kv_blocks
+
+    @property
+    def max_num_batched_tokens(self) -> int | None:
+        """Prompt tokens of one step, as the engine publishes it."""
+        return self.spec.max_num_batched_tokens
+
     def outstanding_tokens(self, now_ns: int) -> int:
         """Return prompt tokens and tokens shown by now, of all outstanding requests."""
         return self.tokens_at(now_ns, self.front.passed(now_ns, self.rank))
@@ -100,6 +111,10 @@ class Replica:
             return 0
         self._observe(now_ns, self.front.passed(now_ns, self.rank))
         return self._cached_tokens(request)
+
+    def cached_below(self, request: Request, now_ns: int) -> Mapping[str, int]:
+        """Return the tokens after those in HBM that the KV tiers can give now, by kind of tier."""
+        return {} if self._cached_below is None else self._cached_below(request, now_ns)
 
     def tokens_at(self, time_ns: int, passed: bool) -> int:
         """Return the outstanding tokens at a time since the last change here.

@@ -50,7 +50,7 @@ def simulate(
     steady_window = (margin, len(trace) - margin)
     recorder = Recorder(len(trace), steady_window)
     if split is None:
-        cluster = Cluster(env, trace, replicas, router, recorder, fast_forward, progress)
+        cluster = Cluster(env, trace, replicas, {"mixed": router}, recorder, fast_forward, progress)
     else:
         cluster = SplitCluster(env, trace, replicas, recorder, fast_forward, progress, split)
     if step_log is not None:

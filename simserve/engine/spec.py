@@ -44,6 +44,8 @@ class ReplicaSpec:
     """Longest sequence (prompt and output) that the replica accepts; must fit in kv_blocks."""
     limit_reason: str
     """Why max_model_len is what it is, in words, for refused requests."""
+    max_num_batched_tokens: int | None = None
+    """Prompt tokens of one step, as routers hear of it; None: no limit."""
     role: Literal["mixed", "prefill", "decode"] = "mixed"
     """Which half of a request it computes; mixed: all of it."""
     client_ns: int = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -32,7 +33,6 @@ from simserve.engine.split_replica import SplitPipelineReplica, SplitRank, Split
 from simserve.engine.split_spec import SplitSpec
 from simserve.engine.stages import StageRecorder
 from simserve.engine.uneven import minding_lengths, table_of
-from simserve.engine.view import View
 from simserve.errors import InvariantError
 
 FAILED = "KV transfer failed"
@@ -60,11 +60,9 @@ class SplitCluster(Cluster):
         self._passages: dict[int, Passage] = {}
         self._local = 0
         self._failed = 0
-        super().__init__(env, trace, specs, split.routers["decode"], recorder, fast_forward, progress)
-        self._tell_first_token = self._tell_ended = None
-        self._roles: list[str] = [spec.role for spec in specs]
-        self._desks = {role: Desk(router, self.with_role(role)) for role, router in split.routers.items()}
+        super().__init__(env, trace, specs, split.routers, recorder, fast_forward, progress)
         sides = ("decode",) if split.switch is None else ("prefill", "decode")
+        self._tell_ended = None  # every side has a desk of its own
         self._narrow = min(specs, key=lambda spec: spec.max_model_len)
         """Who sets the limit for prompts."""
         self._answering = min((s for s in specs if s.role in sides), key=lambda spec: spec.max_model_len)
@@ -91,14 +89,7 @@ class SplitCluster(Cluster):
         self._ends.append((LinkEnd("out", bytes_per_s), LinkEnd("in", bytes_per_s)))
         return replica
 
-    def _make_views(self, refresh_ns: int) -> list[View]:
-        return []  # every desk makes its own
-
     # -- roles -----------------------------------------------------------------------------------------
-
-    def with_role(self, role: str) -> list[Replica]:
-        """Return the replicas that have a role now."""
-        return [r for r, mine in zip(self.replicas, self._roles, strict=True) if mine == role]
 
     def move(self, replica: SplitReplica, role: str) -> None:
         """Give a replica another role: routers see it no longer, or again."""
@@ -118,19 +109,25 @@ class SplitCluster(Cluster):
         """A request arrives: refuse it, keep it whole, or send its prompt to a prefill replica."""
         now_ns = self.env.now
         self.recorder.arrive(request, now_ns)
-        if self._refused(request, self._narrow):
+        if not self._narrow.max_model_len > request.prompt_tokens >= 1:
+            self._refuse(request, self._narrow)
             return
         target = None
         if self.split.target_first and not self._keeps_apart:
             target = self._desks["decode"].choose(request, now_ns)
         if self.split.local is not None and self._stays(request, target):
             self._local += 1
-            whole = target or self._desks["mixed"].choose(request, now_ns)
-            self._send(request, whole, self._length(request, whole.spec))
+            if target is not None:
+                self._send_whole(request, target)
+            else:
+                self._desks["mixed"].place(request, now_ns, self._send_whole)
             return
         if self.split.target_first and target is None:
             target = self._desks["decode"].choose(request, now_ns)
-        source = self._desks["prefill"].choose(request, now_ns)
+        self._desks["prefill"].place(request, now_ns, partial(self._begin, target=target))
+
+    def _begin(self, request: Request, source: Replica, target: Replica | None) -> None:
+        """Compute a prompt on a prefill replica; `target` decodes, if it is known already."""
         assert isinstance(source, SplitReplica)
         passage = Passage(request, self._length(request, self._answering), source)
         passage.handover = Handover(
@@ -163,6 +160,10 @@ class SplitCluster(Cluster):
             return False
         prefill = self.with_role("prefill")
         return sum(r.waiting_requests for r in prefill) >= rule.prefill_queue * len(prefill)
+
+    def _send_whole(self, request: Request, replica: Replica) -> None:
+        """Send a request that is not split."""
+        self._send(request, replica, self._length(request, replica.spec))
 
     def _send(self, request: Request, replica: Replica, length: int) -> None:
         self.recorder.replica[request.id] = replica.rank

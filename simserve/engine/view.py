@@ -7,6 +7,7 @@ and fast-forward and stepping show the same. A refresh comes before everything e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from simserve.core import Request
@@ -24,6 +25,8 @@ class View:
         self._refresh_ns = refresh_ns
         self.instant_ns = 0
         self.block_size = replica.block_size
+        self.kv_blocks = replica.kv_blocks
+        self.max_num_batched_tokens = replica.max_num_batched_tokens
         self.outstanding_requests = 0
         self.waiting_requests = 0
         self.running_requests = 0
@@ -54,3 +57,7 @@ class View:
     def cached_tokens(self, request: Request, now_ns: int) -> int:
         """Return what the prefix cache holds now: engines publish its changes as they happen."""
         return self._replica.cached_tokens(request, now_ns)
+
+    def cached_below(self, request: Request, now_ns: int) -> Mapping[str, int]:
+        """Return what the KV tiers hold now after that."""
+        return self._replica.cached_below(request, now_ns)

@@ -101,6 +101,14 @@ class TierCache:
         if self._through:
             self._touch(keys)
 
+    def tokens_by_kind(self, keys: Sequence[int], now_ns: int) -> dict[str, int]:
+        """Return the tokens of these blocks that could be loaded now, up to the first that is nowhere."""
+        levels = Counter(self._find(keys, now_ns))
+        tokens: Counter[str] = Counter()
+        for level, blocks in levels.items():
+            tokens[self._tiers[level].store.spec.kind] += blocks * self._block_size
+        return dict(tokens)
+
     # -- loads -------------------------------------------------------------------------------------------
 
     def plan(self, keys: Sequence[int], known: int, hits: int, now_ns: int) -> Plan:

@@ -28,6 +28,11 @@ class PolicyParams(BaseModel):
         """
         return None
 
+    @property
+    def published_token_budget(self) -> int | None:
+        """Prompt tokens of one step as the engine tells routers (max_num_batched_tokens); None: no limit."""
+        return None
+
     def check_lengths(self, max_model_len: int) -> None:
         """Raise `ScenarioError` if the engine would not start with sequences of up to `max_model_len` tokens.
 
@@ -83,6 +88,10 @@ class Observable(Protocol):
 
     def cached_tokens(self, request: Request) -> int:
         """Return the tokens at the start of a request's prompt that the cache holds; change nothing."""
+        ...
+
+    def cached_below(self, request: Request, now_ns: int) -> Mapping[str, int]:
+        """Return the tokens after those that the KV tiers can give now, by kind of tier; change nothing."""
         ...
 
 

@@ -6,8 +6,8 @@ and what came back, it knows at once: `first_token` and `ended` tell it, if it h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -62,6 +62,16 @@ class Target(Protocol):
         """Tokens per KV block."""
         ...
 
+    @property
+    def kv_blocks(self) -> int:
+        """Usable KV blocks."""
+        ...
+
+    @property
+    def max_num_batched_tokens(self) -> int | None:
+        """Prompt tokens that one step may take, as the engine publishes it; None: it has no such limit."""
+        ...
+
     def outstanding_tokens(self, now_ns: int) -> int:
         """Prompt and output tokens, as far as known now, of the outstanding requests."""
         ...
@@ -77,6 +87,10 @@ class Target(Protocol):
         """
         ...
 
+    def cached_below(self, request: Request, now_ns: int) -> Mapping[str, int]:
+        """Tokens of the prompt, after those in HBM, that KV tiers can give now, by kind of tier."""
+        ...
+
 
 class Router(Protocol):
     """Chooses a replica for each arrival; must be deterministic given its seed.
@@ -85,11 +99,35 @@ class Router(Protocol):
     prompt blocks, or None if the trace does not say), `block_size` (tokens per such block) and `sessions`
     (the session of each request by its id, or None). Optional members: `refresh_ns` (see `StateParams`),
     `first_token(request, now_ns)`, `ended(request, now_ns)` (finished or refused), and `assumptions`
-    (strings for the report).
+    (strings for the report). One that holds requests back is a `HoldingRouter`.
     """
 
-    def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:
-        """Return the index of the target that gets `request`; always the same targets in the same order."""
+    def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int | None:
+        """Return the index of the target that gets `request`; always the same targets in the same order.
+
+        None, from a `HoldingRouter` only: nobody yet.
+        """
+        ...
+
+
+@runtime_checkable
+class HoldingRouter(Router, Protocol):
+    """A router with a queue of its own; it is asked even if there is one replica."""
+
+    @property
+    def may_hold(self) -> bool:
+        """False if, with its settings, it never holds a request back."""
+        ...
+
+    def release(self, targets: Sequence[Target], now_ns: int) -> tuple[Request, int] | None:
+        """Return the held request that goes to a target now, and which; None: all stay.
+
+        Asked after every first token and every end, until it returns None.
+        """
+        ...
+
+    def withdraw(self, request: Request) -> None:
+        """Forget a held request: its client gave up."""
         ...
 
 

@@ -1,16 +1,19 @@
 """SGLang's gateway: the worker with the longest matching prompt, unless load is out of balance.
 
-Follows the `cache_aware` policy of the SGLang router (source of late 2025; defaults as its command line has
-them in February 2026). Load is requests in flight. Out of balance means max - min > abs and max > rel * min:
-then the least loaded worker is taken, else the best match if it covers more than `cache_threshold` of the
-prompt, else the worker with the smallest tree. The tree holds what was sent, not what engines still have. The
-original matches text; here a token is `chars_per_token` characters and matches end at block ends. Left out:
-several models, failing workers.
+Follows the `cache_aware` policy of the SGLang model gateway (sources of 2026; defaults as its command line
+has them). Load is requests in flight. Out of balance means max - min > abs and max > rel * min: then the
+least loaded worker is taken, else the best match if it covers more than `cache_threshold` of the prompt,
+else the least loaded worker, among equals the one that has been sent fewest requests so far (until 2025: the
+worker with the smallest tree). The tree holds what was sent, not what engines still have. The original
+matches text; here a token is `chars_per_token` characters and matches end at block ends. Left out: several
+models, failing workers, the variant that follows KV events.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import Field
 
@@ -43,6 +46,11 @@ class CacheAwareParams(StateParams):
     chars_per_token: float = Field(
         default=4.0, gt=0, description="Characters of text per token (assumed), for max_tree_size."
     )
+    version: Literal["2026", "2025"] = Field(
+        default="2026",
+        description="Year of the source that is followed; in 2025 a prompt without a match went to the "
+        "smallest tree, now to the least loaded worker.",
+    )
 
 
 @ROUTERS.register("cache_aware")
@@ -54,7 +62,7 @@ class CacheAwareRouter:
     def __init__(
         self, params: CacheAwareParams, *, seed: int, content: Content | None = None, block_size: int = 16
     ) -> None:
-        """Nothing is random. Without `content` no prompts match, and trees are balanced by their size."""
+        """Nothing is random. Without `content` no prompts match, and every prompt is a miss."""
         self.refresh_ns = params.refresh_ns
         self._params = params
         self._prompts = PromptBlocks(content, block_size)
@@ -64,6 +72,8 @@ class CacheAwareRouter:
         self._interval_ns = seconds_to_ns(params.eviction_interval_secs)
         self._evicted = 0
         """Evictions made so far."""
+        self._processed: Counter[int] = Counter()
+        """Requests sent to each worker so far."""
 
     def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:
         """Return a worker and note that it gets the prompt."""
@@ -77,9 +87,15 @@ class CacheAwareRouter:
             if worker is not None and matched > self._params.cache_threshold * request.prompt_tokens:
                 chosen = worker
             else:
-                chosen = min(range(len(targets)), key=lambda index: self._tree.sizes.get(index, 0))
+                chosen = self._on_a_miss(loads)
+        self._processed[chosen] += 1
         self._tree.insert(request.id, prompt, chosen)
         return chosen
+
+    def _on_a_miss(self, loads: list[int]) -> int:
+        if self._params.version == "2025":
+            return min(range(len(loads)), key=lambda index: self._tree.sizes.get(index, 0))
+        return min(range(len(loads)), key=lambda index: (loads[index], self._processed[index]))
 
     def _out_of_balance(self, loads: list[int]) -> bool:
         most, least = max(loads), min(loads)

@@ -25,6 +25,8 @@ class Active:
         """Counts in KV blocks of `block_size` tokens; a key stands for `key_tokens`."""
         self.prefill_tokens = 0
         """Prompt tokens to compute."""
+        self.requests = 0
+        """Requests in flight."""
         self._block_size = block_size
         self._key_blocks = -(-key_tokens // block_size)
         self._blocks = 0
@@ -41,6 +43,7 @@ class Active:
         self._blocks = self.blocks_with(sent.prompt)
         self._holders.update(sent.prompt.keys)
         self.prefill_tokens += sent.prefill_tokens
+        self.requests += 1
 
     def computed(self, sent: Sent) -> None:
         """A request's prompt is computed."""
@@ -50,6 +53,7 @@ class Active:
     def remove(self, sent: Sent) -> None:
         """A request has ended."""
         self.computed(sent)
+        self.requests -= 1
         self._blocks -= self._rest_blocks(sent.prompt)
         for key in sent.prompt.keys:
             self._holders[key] -= 1

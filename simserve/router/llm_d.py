@@ -1,9 +1,11 @@
 """llm-d's inference scheduler: a weighted sum of scores between 0 and 1, the highest wins, ties are drawn.
 
-Follows llm-d-inference-scheduler and the Gateway API inference extension under it (sources of 2025 and 2026;
-formulas in `llm_d_scorers`). Engine metrics are as of the last scrape, every 50 ms by default; the prefix
-index and the scheduler's own counts are up to date. The default weights are those of llm-d's guide to precise
-prefix routing (recalled). Left out: filters but that by context length, latency prediction, profiles for PD.
+Follows llm-d's router and the Gateway API inference extension under it (sources of 2026; formulas in
+`llm_d_scorers`). Engine metrics are as of the last scrape, every 50 ms by default; the prefix index and the
+router's own counts are up to date. The default weights are those of llm-d's chart (approximate prefix cache
+3, queue 2, KV use 2); in 2025 the guide to precise prefix routing had the precise scorer in the first place,
+whose scores then ran from the shortest to the longest prefix. Left out: filters but that by context length,
+latency prediction, profiles for PD.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from pydantic import Field, model_validator
 
 from simserve.core import Request
 from simserve.errors import ScenarioError
+from simserve.kv import Content
 from simserve.router.base import ROUTERS, StateParams, Target
-from simserve.router.llm_d_scorers import Memory, Situation, scorers
+from simserve.router.llm_d_prefix import ApproximateIndex, Situation
+from simserve.router.llm_d_scorers import Memory, scorers
+from simserve.router.prompt_blocks import PromptBlocks
 
 ScorerName = Literal[
     "active-request-scorer",
@@ -27,22 +32,39 @@ ScorerName = Literal[
     "load-aware-scorer",
     "no-hit-lru-scorer",
     "precise-prefix-cache-scorer",
+    "prefix-cache-scorer",
     "queue-scorer",
     "running-requests-size-scorer",
     "session-affinity-scorer",
 ]
 CONTEXT_LENGTH: ScorerName = "context-length-aware"
+APPROXIMATE: ScorerName = "prefix-cache-scorer"
 TokenRange = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+DEFAULT_SCORERS: dict[str, dict[ScorerName, float]] = {
+    "2026": {"prefix-cache-scorer": 3, "queue-scorer": 2, "kv-cache-utilization-scorer": 2},
+    "2025": {"precise-prefix-cache-scorer": 3, "queue-scorer": 2, "kv-cache-utilization-scorer": 2},
+}
 
 
 class LlmDParams(StateParams):
     """Scorers by llm-d's own names, with their weights."""
 
-    scorers: dict[ScorerName, Weight] = Field(
-        default={"precise-prefix-cache-scorer": 3, "queue-scorer": 2, "kv-cache-utilization-scorer": 2},
-        min_length=1,
-        description="Weight of each scorer that takes part.",
+    version: Literal["2026", "2025"] = Field(
+        default="2026", description="Year of the source whose default scorers and formulas are followed."
+    )
+    scorers: Annotated[dict[ScorerName, Weight], Field(min_length=1)] | None = Field(
+        default=None,
+        description="Weight of each scorer that takes part; default: prefix-cache-scorer 3 (2025: "
+        "precise-prefix-cache-scorer), queue-scorer 2, kv-cache-utilization-scorer 2.",
+    )
+    lru_capacity_per_server: int | None = Field(
+        default=None,
+        ge=1,
+        description="For prefix-cache-scorer: blocks of 64 tokens remembered per replica; "
+        "default: as many as its KV cache has blocks (autoTune).",
     )
     refresh_ms: float = Field(
         default=50.0,
@@ -63,9 +85,14 @@ class LlmDParams(StateParams):
         default=False, description="Send no request to a replica whose range does not hold it."
     )
 
+    @property
+    def weights(self) -> dict[ScorerName, float]:
+        """The scorers that take part."""
+        return self.scorers or DEFAULT_SCORERS[self.version]
+
     @model_validator(mode="after")
     def _ranges_where_needed(self) -> LlmDParams:
-        wanted = CONTEXT_LENGTH in self.scorers or self.context_length_filtering
+        wanted = CONTEXT_LENGTH in self.weights or self.context_length_filtering
         if wanted != (self.context_length_ranges is not None):
             raise ValueError(
                 f"context_length_ranges goes with the scorer {CONTEXT_LENGTH} or context_length_filtering, "
@@ -83,18 +110,32 @@ class LlmDRouter:
 
     Params = LlmDParams
 
-    def __init__(self, params: LlmDParams, *, seed: int, sessions: Sequence[int] | None = None) -> None:
-        """`seed` fixes draws between equals; without `sessions` session affinity does nothing."""
+    def __init__(
+        self,
+        params: LlmDParams,
+        *,
+        seed: int,
+        sessions: Sequence[int] | None = None,
+        content: Content | None = None,
+        block_size: int = 16,
+    ) -> None:
+        """`seed` fixes draws between equals.
+
+        Without `sessions` session affinity does nothing, without `content` no prompts match.
+        """
         self.refresh_ns = params.refresh_ns
-        self._weights = params.scorers
-        self._memory = Memory(sessions)
+        self._weights = params.weights
+        prompts = PromptBlocks(content, block_size)
+        approximate = ApproximateIndex(prompts, params.lru_capacity_per_server)
+        self._memory = Memory(sessions, approximate, older=params.version == "2025")
+        self._approximates = APPROXIMATE in self._weights
         self._ranges = params.context_length_ranges
         self._filtering = params.context_length_filtering
         self._scorers = scorers(self._memory, params.threshold, self._ranges or ())
         self._random = random.Random(seed)
-        self.assumptions: tuple[str, ...] = ()
+        self.assumptions: tuple[str, ...] = prompts.assumptions if self._approximates else ()
         if sessions is None and self._weights.get("session-affinity-scorer"):
-            self.assumptions = ("the trace has no sessions: session-affinity-scorer has no effect",)
+            self.assumptions += ("the trace has no sessions: session-affinity-scorer has no effect",)
 
     def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:
         """Return the target with the highest sum; raises `ScenarioError` if none may take the request."""
@@ -115,6 +156,8 @@ class LlmDRouter:
         best = [index for index, total in enumerate(totals) if total == most]
         chosen = best[0] if len(best) == 1 else self._random.choice(best)
         self._memory.note(situation, chosen, cold="no-hit-lru-scorer" in self._weights)
+        if self._approximates:
+            self._memory.approximate.sent(situation, chosen)
         return chosen
 
     def _in_range(self, request: Request, totals: list[float]) -> list[float]:

@@ -1,33 +1,17 @@
 """Scorers of llm-d: each gives every replica a score between 0 and 1, the higher the better.
 
-Names and formulas follow llm-d-inference-scheduler (precise prefix cache, load-aware, active requests,
-session affinity, no-hit LRU, context length) and the Gateway API inference extension (queue, running
-requests, KV use). Left out: the time-out of requests in flight, from which on they do not count (2 minutes).
+Names and formulas follow llm-d's router (precise prefix cache, load-aware, active requests, session affinity,
+no-hit LRU, context length) and the Gateway API inference extension (prefix cache, queue, running requests, KV
+use). Left out: the time-out of requests in flight, from which on they do not count (2 minutes).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 
-from simserve.core import Request
-from simserve.router.base import Target
 from simserve.router.in_flight import InFlight
-
-
-class Situation:
-    """One request to be placed."""
-
-    def __init__(self, request: Request, targets: Sequence[Target], now_ns: int) -> None:
-        self.request = request
-        self.targets = targets
-        self.now_ns = now_ns
-
-    @cached_property
-    def cached_tokens(self) -> list[int]:
-        """Tokens of the prompt that each replica has cached."""
-        return [target.cached_tokens(self.request, self.now_ns) for target in self.targets]
-
+from simserve.router.llm_d_prefix import ApproximateIndex, Situation
+from simserve.router.prompt_blocks import PromptBlocks
 
 Scorer = Callable[[Situation], list[float]]
 
@@ -35,8 +19,12 @@ Scorer = Callable[[Situation], list[float]]
 class Memory:
     """What the scheduler remembers of its decisions."""
 
-    def __init__(self, sessions: Sequence[int] | None) -> None:
-        """`sessions` by request id, or None."""
+    def __init__(
+        self, sessions: Sequence[int] | None, approximate: ApproximateIndex | None = None, older: bool = False
+    ) -> None:
+        """`sessions` by request id, or None; `older`: the scorers of 2025."""
+        self.approximate = approximate or ApproximateIndex(PromptBlocks(None, 16))
+        self.older = older
         self.in_flight = InFlight()
         self.sessions = sessions
         self.session_target: dict[int, int] = {}
@@ -94,7 +82,8 @@ def scorers(
         "kv-cache-utilization-scorer": _kv_cache_utilization,
         "load-aware-scorer": load_aware,
         "no-hit-lru-scorer": no_hit_lru,
-        "precise-prefix-cache-scorer": _precise_prefix_cache,
+        "precise-prefix-cache-scorer": _longest_to_shortest if memory.older else _share_of_blocks,
+        "prefix-cache-scorer": memory.approximate.scores,
         "queue-scorer": lambda situation: _fewest([target.waiting_requests for target in situation.targets]),
         "running-requests-size-scorer": lambda situation: _fewest(
             [target.running_requests for target in situation.targets]
@@ -103,7 +92,16 @@ def scorers(
     }
 
 
-def _precise_prefix_cache(situation: Situation) -> list[float]:
+def _share_of_blocks(situation: Situation) -> list[float]:
+    """The share of the prompt's full blocks that the replica has cached; 0 if there is none."""
+    return [
+        target_tokens // target.block_size / blocks if blocks else 0.0
+        for target, target_tokens in zip(situation.targets, situation.cached_tokens, strict=True)
+        for blocks in (situation.request.prompt_tokens // target.block_size,)
+    ]
+
+
+def _longest_to_shortest(situation: Situation) -> list[float]:
     """1 for the longest cached prefix, 0 for the shortest, in between in proportion; 1 if all are equal."""
     most, least = max(situation.cached_tokens), min(situation.cached_tokens)
     if most == least:

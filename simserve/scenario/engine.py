@@ -73,6 +73,11 @@ class ResolvedEngine:
         chunk = self._first_set("max_num_batched_tokens", "chunked_prefill_size")
         return chunk if chunk and chunk > 0 else longest
 
+    @property
+    def published_token_budget(self) -> int | None:
+        """Prompt tokens of one step as the engine tells routers; None: it has no such limit."""
+        return self.params.published_token_budget if isinstance(self.params, PolicyParams) else None
+
     def _first_set(self, *names: str) -> int | None:
         """Return the first of these settings that the policy has."""
         return next((getattr(self.params, name) for name in names if hasattr(self.params, name)), None)

@@ -155,6 +155,7 @@ class BuiltPool:
             block_size=engine.block_size,
             max_model_len=self.limit.tokens,
             limit_reason=self.limit.reason,
+            max_num_batched_tokens=engine.published_token_budget,
             role=self.spec.role,
             client_ns=round(1000 * engine.overhead.client_us),
             acceptance=self.speculation.acceptance if self.speculation is not None else None,

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from simserve.core import Trace
+from simserve.errors import ScenarioError
 from simserve.kv.content import TraceContent
 from simserve.router.base import ROUTERS, Router, RouterParams
 from simserve.scenario.component_spec import RouterSpec
@@ -27,6 +28,11 @@ def check_router(it: LoadedScenario) -> None:
     _router_and_params(it, it.scenario.router, "router")
     if it.scenario.decode_router is not None:
         _router_and_params(it, it.scenario.decode_router, "decode_router")
+        if it.scenario.decode_router.options.get("router_queue_threshold") is not None:
+            with it.blame("decode_router"):
+                raise ScenarioError(
+                    "router_queue_threshold = ...: decode replicas compute no prompts; leave it out"
+                )
 
 
 def build_router(it: LoadedScenario, trace: Trace, engine_block_size: int, role: str = "mixed") -> Router:
@@ -35,7 +41,7 @@ def build_router(it: LoadedScenario, trace: Trace, engine_block_size: int, role:
     `role` is that of the replicas among which it chooses.
     """
     spec = router_of(it, role)
-    key = "decode_router" if spec is it.scenario.decode_router else "router"
+    key = "router" if role != "decode" or it.scenario.decode_router is None else "decode_router"
     router, params = _router_and_params(it, spec, key)
     return router(params, seed=it.scenario.seed, **offered(router, trace, engine_block_size))
 
@@ -43,17 +49,18 @@ def build_router(it: LoadedScenario, trace: Trace, engine_block_size: int, role:
 def router_of(it: LoadedScenario, role: str) -> RouterSpec:
     """Return the router of replicas with that role.
 
-    Decode replicas behind Dynamo's router: no credit for what they have cached, prompts do not count as load.
+    Decode replicas behind Dynamo's router: no credit for what they have cached, prompts do not count as load,
+    and nobody waits in the router's queue.
     """
     router = it.scenario.router
     if role != "decode":
         return router
+    own: dict[str, Any] = {"router_queue_threshold": None}
     if it.scenario.decode_router is not None:
-        return it.scenario.decode_router
-    if router.kind != "dynamo_kv":
-        return router
-    own = {"overlap_score_credit": 0.0, "prefill_load_scale": 0.0}
-    return RouterSpec.model_validate({**router.as_mapping(), **own})
+        router = it.scenario.decode_router
+    else:
+        own |= {"overlap_score_credit": 0.0, "prefill_load_scale": 0.0}
+    return RouterSpec.model_validate({**router.as_mapping(), **own}) if router.kind == "dynamo_kv" else router
 
 
 def offered(router: type, trace: Trace, engine_block_size: int) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class SplitWorld:
     decode_latency: tuple[int, int, int, int] | None = None
     extra_blocks: int = 0
     router: str = "round_robin"
+    router_params: dict[str, Any] = field(default_factory=dict)
     overlap: str = "request"
     bytes_per_s: int = 20_000_000_000
     reshard: int = 0
@@ -105,6 +106,7 @@ class SplitWorld:
                 block_size=BLOCK_SIZE,
                 max_model_len=MAX_MODEL_LEN,
                 limit_reason="as set by the test",
+                max_num_batched_tokens=16,
                 role=role,
                 group=group,
             )
@@ -117,7 +119,10 @@ class SplitWorld:
         roles = ["prefill", "decode"] + ["mixed"] * bool(self.mixed)
         return SplitSpec(
             engine=SPLITS.get(self.policy),
-            routers={role: router(router.Params(), seed=3) for role in roles},
+            routers={
+                role: router(router.Params(**(self.router_params if role != "decode" else {})), seed=3)
+                for role in roles
+            },
             size=KvTransferSize(TOKEN_BYTES, (), 0, LAYERS),
             overlap=self.overlap,  # pyright: ignore[reportArgumentType]
             handshake_ns=self.handshake_ns,
@@ -139,6 +144,14 @@ class SplitWorld:
         return result, [spec.policy for spec in specs]
 
 
+ROUTING: list[dict[str, Any]] = [
+    {"router": "round_robin"},
+    {"router": "least_outstanding_tokens"},
+    {"router": "dynamo_kv"},
+    {"router": "dynamo_kv", "router_params": {"router_queue_threshold": 0.5}},
+]
+
+
 @st.composite
 def split_worlds(draw: st.DrawFn, policy: str = "vllm") -> SplitWorld:
     """Worlds of one engine, with other shapes, links and rules."""
@@ -154,7 +167,7 @@ def split_worlds(draw: st.DrawFn, policy: str = "vllm") -> SplitWorld:
         latency=draw(st.sampled_from(LATENCIES)),
         decode_latency=draw(st.sampled_from([None, (700, 9, 4, 2)])),
         extra_blocks=draw(st.sampled_from([0, 0, 3, 40])),
-        router=draw(st.sampled_from(["round_robin", "least_outstanding_tokens", "dynamo_kv"])),
+        **draw(st.sampled_from(ROUTING)),
         overlap=draw(st.sampled_from(["request", "chunk", "layer"])),
         bytes_per_s=draw(st.sampled_from([100_000_000, 1_000_000_000, 20_000_000_000])),
         reshard=draw(st.sampled_from([0, 1_000_000_000])),

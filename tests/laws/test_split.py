@@ -177,6 +177,7 @@ def test_replicas_that_change_sides(data) -> None:
     world = data.draw(split_worlds()).but(
         prefill=data.draw(st.integers(1, 3)),
         router=data.draw(st.sampled_from(["round_robin", "least_outstanding_tokens"])),
+        router_params={},
         switch=SwitchRule(
             data.draw(st.sampled_from([700, 3000])), 900, data.draw(st.sampled_from([1, 2])), 0
         ),

@@ -21,6 +21,9 @@ class Seen:
     kv: float = 0.0
     cached: int = 0
     block_size: int = 16
+    kv_blocks: int = 1000
+    max_num_batched_tokens: int | None = None
+    below: dict[str, int] = field(default_factory=dict)
     cached_by_request: dict[int, int] = field(default_factory=dict)
 
     def outstanding_tokens(self, now_ns: int) -> int:
@@ -31,6 +34,9 @@ class Seen:
 
     def cached_tokens(self, request: Request, now_ns: int) -> int:
         return self.cached_by_request.get(request.id, self.cached)
+
+    def cached_below(self, request: Request, now_ns: int) -> dict[str, int]:
+        return self.below
 
 
 class Given:
@@ -47,8 +53,8 @@ class Given:
         pass
 
 
-def request(number: int = 0, prompt: int = 100, at_ns: int = 0) -> Request:
-    return Request(number, at_ns, prompt, 1 << 60)
+def request(number: int = 0, prompt: int = 100, at_ns: int = 0, priority: int = 0) -> Request:
+    return Request(number, at_ns, prompt, 1 << 60, priority)
 
 
 def idle(replicas: int) -> list[Seen]:

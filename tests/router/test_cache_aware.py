@@ -16,9 +16,9 @@ def make(keys: dict[int, list[int]] | None, block_size: int = 10, **options) -> 
 def test_a_match_of_more_than_the_threshold_is_followed() -> None:
     router = make({0: [1, 2, 3, 4], 1: [9], 2: [1, 2, 5, 6], 3: [1, 7, 8, 5]}, cache_threshold=0.3)
     assert router.choose(request(0, 40), idle(2), 0) == 0, "all trees are empty: the first"
-    assert router.choose(request(1, 10), idle(2), 0) == 1, "no match: the smallest tree, 0 against 40 tokens"
+    assert router.choose(request(1, 10), idle(2), 0) == 1, "no match: the worker that was sent fewest"
     assert router.choose(request(2, 40), idle(2), 0) == 0, "20 of 40 tokens match"
-    assert router.choose(request(3, 40), idle(2), 0) == 1, "10 of 40 is not above 0.3; tree 10 against 60"
+    assert router.choose(request(3, 40), idle(2), 0) == 1, "10 of 40 is not above 0.3; 1 was sent fewer"
 
 
 def test_a_match_of_just_the_threshold_is_not_followed() -> None:
@@ -44,8 +44,17 @@ def test_a_prompt_sent_for_balance_is_known_there() -> None:
     assert router.choose(request(1, 40), idle(2), 0) == 1
 
 
-def test_unknown_content_balances_prompt_tokens_and_says_so() -> None:
-    router = make(None)
+def test_a_miss_goes_to_the_least_loaded_then_to_who_had_fewest() -> None:
+    router = make({n: [n + 1] for n in range(5)})
+    loaded = lambda *counts: [Seen(outstanding_requests=count) for count in counts]  # noqa: E731
+    assert router.choose(request(0, 10), loaded(2, 1, 1), 0) == 1, "the first of the least loaded"
+    assert router.choose(request(1, 10), loaded(2, 1, 1), 0) == 2, "equal load: 1 was sent one already"
+    assert router.choose(request(2, 10), loaded(0, 0, 0), 0) == 0
+    assert router.choose(request(3, 10), loaded(1, 1, 0), 0) == 2, "load comes before what was sent"
+
+
+def test_unknown_content_balances_prompt_tokens_in_2025_and_is_said() -> None:
+    router = make(None, version="2025")
     assert [router.choose(request(n, size), idle(2), 0) for n, size in enumerate((50, 20, 20, 20))] == [
         0,
         1,

@@ -7,8 +7,10 @@ from pydantic import ValidationError
 
 from simserve.errors import ScenarioError
 from simserve.router.llm_d import LlmDParams, LlmDRouter
-from simserve.router.llm_d_scorers import Memory, Situation, scorers
-from tests.router.states import Seen, idle, request
+from simserve.router.llm_d_prefix import ApproximateIndex, Situation
+from simserve.router.llm_d_scorers import Memory, scorers
+from simserve.router.prompt_blocks import PromptBlocks
+from tests.router.states import Given, Seen, idle, request
 
 
 def scores(name: str, targets: list[Seen], memory: Memory | None = None, number: int = 0) -> list[float]:
@@ -32,10 +34,56 @@ def test_queue_and_running_are_scaled_between_fewest_and_most() -> None:
     assert scores("running-requests-size-scorer", running) == [0.0, 1.0, 0.5]
 
 
-def test_prefix_is_scaled_between_shortest_and_longest() -> None:
+def test_prefix_is_the_share_of_the_prompts_blocks() -> None:
+    """A prompt of 100 tokens has 6 full blocks of 16."""
+    targets = [Seen(cached=tokens) for tokens in (0, 48, 96)]
+    assert scores("precise-prefix-cache-scorer", targets) == [0.0, 0.5, 1.0]
+    assert scores("precise-prefix-cache-scorer", idle(2)) == [0.0, 0.0]
+
+
+def test_prefix_was_scaled_between_shortest_and_longest_in_2025() -> None:
     targets = [Seen(cached=tokens) for tokens in (0, 64, 16)]
-    assert scores("precise-prefix-cache-scorer", targets) == [0.0, 1.0, 0.25]
-    assert scores("precise-prefix-cache-scorer", idle(2)) == [1.0, 1.0]
+    older = Memory(None, older=True)
+    assert scores("precise-prefix-cache-scorer", targets, older) == [0.0, 1.0, 0.25]
+    assert scores("precise-prefix-cache-scorer", idle(2), older) == [1.0, 1.0]
+
+
+def index(keys: dict[int, list[int]], block_size: int = 32, lru_capacity: int | None = None) -> Memory:
+    return Memory(None, ApproximateIndex(PromptBlocks(Given(keys), block_size), lru_capacity))
+
+
+def test_the_approximate_prefix_is_what_was_sent_in_blocks_of_64_tokens() -> None:
+    """Five blocks of 32 tokens are two of 64 and a rest; the second prompt shares three of them, so one."""
+    memory = index({0: [1, 2, 3, 4, 5], 1: [1, 2, 3, 8, 9], 2: [1, 7]})
+    place = lambda number, tokens: Situation(request(number, tokens), idle(2), 0)  # noqa: E731
+    assert memory.approximate.scores(place(0, 160)) == [0.0, 0.0]
+    memory.approximate.sent(place(0, 160), 1)
+    assert memory.approximate.scores(place(0, 160)) == [0.0, 1.0]
+    assert memory.approximate.scores(place(1, 160)) == [0.0, 0.5]
+    assert memory.approximate.scores(place(2, 64)) == [0.0, 0.0], "it differs within its first 64 tokens"
+
+
+def test_the_approximate_index_forgets_the_least_recently_used_ends() -> None:
+    keys = {0: [1, 2, 3], 1: [4, 5]}
+    place = lambda number, kv: Situation(  # noqa: E731
+        request(number, 64 * len(keys[number])), [Seen(kv_blocks=kv)], 0
+    )
+    tuned, fixed = index(keys, 64), index(keys, 64, lru_capacity=4)
+    for memory in (tuned, fixed):
+        memory.approximate.sent(place(0, 3), 0)
+        memory.approximate.sent(place(1, 3), 0)
+    assert tuned.approximate.scores(place(0, 3)) == [1 / 3], "3 KV blocks: 4, 5 and the first of the other"
+    assert fixed.approximate.scores(place(0, 3)) == [2 / 3], "4 blocks as set"
+    assert tuned.approximate.scores(place(1, 3)) == [1.0]
+
+
+def test_the_default_follows_what_was_sent_not_what_engines_hold() -> None:
+    keys = {0: [1, 2, 3, 4], 1: [1, 2, 3, 4]}
+    router = LlmDRouter(LlmDParams(), seed=0, content=Given(keys), block_size=64)
+    holds = [Seen(cached=256), Seen()]
+    first = router.choose(request(0, 256), [Seen(kv=0.5), Seen()], 0)
+    assert first == 1, "nothing was sent yet: KV use decides"
+    assert router.choose(request(1, 256), holds, 0) == 1
 
 
 def test_kv_use_counts_against() -> None:
@@ -81,7 +129,7 @@ def test_requests_without_any_hit_go_to_who_got_one_longest_ago() -> None:
 
 def test_the_highest_weighted_sum_wins() -> None:
     """Prefix 3 * (0, 1), queue 2 * (1, 0), KV 2 * (1 - use)."""
-    router = LlmDRouter(LlmDParams(), seed=0)
+    router = LlmDRouter(LlmDParams(version="2025"), seed=0)
     full = lambda kv: [Seen(kv=0.0), Seen(cached=160, waiting_requests=9, kv=kv)]  # noqa: E731
     assert router.choose(request(0), full(0.4), 0) == 1, "3 + 1.2 against 2 + 2"
     assert router.choose(request(1), full(0.6), 0) == 0, "3 + 0.8 against 2 + 2"

@@ -78,6 +78,7 @@ def replicas(trace: Trace, policy_name: str, latency: str = "uneven", count: int
             block_size=BLOCK,
             max_model_len=LONGEST,
             limit_reason="as set by the test",
+            max_num_batched_tokens=32,
         )
         for index in range(count)
     ]
@@ -94,7 +95,13 @@ def make_router(name: str, trace: Trace, **options: Any) -> Any:
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "cache_aware": [{"balance_abs_threshold": 2}, {"eviction_interval_secs": 1e-5, "max_tree_size": 100}],
-    "dynamo_kv": [{}, {"use_kv_events": False, "router_ttl_secs": 1e-5}, {"router_temperature": 0.5}],
+    "dynamo_kv": [
+        {},
+        {"use_kv_events": False, "router_ttl_secs": 1e-5},
+        {"router_temperature": 0.5},
+        {"router_queue_threshold": 0.0, "router_queue_policy": "wspt"},
+        {"router_queue_threshold": 0.5, "router_queue_policy": "lcfs", "overlap_score_credit_decay": 1.0},
+    ],
     "llm_d": [
         {"refresh_ms": 0.004},
         {"scorers": {"load-aware-scorer": 1, "active-request-scorer": 1, "no-hit-lru-scorer": 2}},
@@ -134,6 +141,20 @@ def test_every_router_decides_alike_with_and_without_fast_forward(
         )
         results_agree(fast, stepped)
         all_laws(fast, trace, LONGEST)
+
+
+def test_the_routers_queue_holds_requests_until_the_worker_has_computed_the_prompt_before() -> None:
+    """With one worker and a threshold of 0 it is given a prompt only when it has none to compute."""
+    trace = workload(0)
+    one = replicas(trace, "vllm", count=1)
+    held = simulate(trace, one, make_router("dynamo_kv", trace, router_queue_threshold=0.0))
+    answered = held.first_token_ns >= 0
+    order = np.argsort(held.first_scheduled_ns[answered], kind="stable")
+    assert np.all(held.first_token_ns[answered][order][:-1] <= held.first_scheduled_ns[answered][order][1:])
+    free = simulate(trace, replicas(trace, "vllm", count=1), make_router("dynamo_kv", trace))
+    assert np.any(np.diff(np.sort(free.first_scheduled_ns[answered])) == 0), (
+        "several at once, if nothing holds"
+    )
 
 
 class Watching:

@@ -132,3 +132,13 @@ def test_the_user_sees_it(tmp_path):
     assert "clients gave up on" in headline(summary, {"pools": []})
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "abandoned by their clients" in page
+
+
+def test_a_client_may_give_up_while_its_request_waits_at_the_router():
+    """Dynamo's queue lets one prompt at a time through: who waits there too long is never scheduled."""
+    router = {"kind": "dynamo_kv", "router_queue_threshold": 0}
+    it = deployment(ENGINES[0], 12, give_up_s=0.001, router=router)
+    result = it.simulate()
+    assert np.count_nonzero(result.status == Status.COMPLETED) == 0
+    assert np.all(result.status == result.status[0]), "they all gave up alike"
+    assert np.count_nonzero(result.first_scheduled_ns >= 0) == 1, "the rest never reached the engine"

@@ -115,13 +115,24 @@ def test_transfer_times_are_those_that_mooncake_measured() -> None:
 def test_dynamo_does_not_credit_caches_on_the_decode_side() -> None:
     it = load_scenario(PD, ["router=dynamo_kv"])
     assert router_of(it, "prefill").options == {}
-    assert router_of(it, "decode").options == {"overlap_score_credit": 0.0, "prefill_load_scale": 0.0}
+    assert router_of(it, "decode").options == {
+        "overlap_score_credit": 0.0,
+        "prefill_load_scale": 0.0,
+        "router_queue_threshold": None,
+    }
+    assert router_of(load_scenario(PD, ["decode_router=dynamo_kv"]), "decode").options == {
+        "router_queue_threshold": None
+    }
     own = load_scenario(PD, ["router=dynamo_kv", "decode_router=least_kv"])
     assert router_of(own, "decode").kind == "least_kv"
     assert router_of(load_scenario(PD, ["router=cache_aware"]), "decode").kind == "cache_aware"
 
 
 REFUSED = [
+    (
+        ["decode_router={kind: dynamo_kv, router_queue_threshold: 2}"],
+        "decode replicas compute no prompts",
+    ),
     (["pools.1.engine=sglang-0.5.23"], "cannot take KV from"),
     (["engine=orca"], "cannot be split"),
     (["pools.1.kv_dtype=fp8"], "KV moves as it is"),

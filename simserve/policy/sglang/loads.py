@@ -78,6 +78,13 @@ class Loads:
         keys = self._keys_below(sequence)
         return bool(keys) and keys[0] in self._loader
 
+    def tokens_by_kind(self, request: Request, prefix: int, now_ns: int) -> dict[str, int]:
+        """Return the tokens of a request's prompt beyond its `prefix` in HBM, by kind of tier."""
+        size = self._pool.page_size
+        keys = self._content.keys(request, (request.prompt_tokens - 1) // size)[prefix // size :]
+        self._content.forget(request)
+        return self.tiers.tokens_by_kind(keys, now_ns)
+
     def plan(self, sequence: Sequence, now_ns: int) -> Plan:
         """Return what the tiers hold of a request beyond its prefix in HBM, and what to load of it."""
         found = self.tiers.plan(

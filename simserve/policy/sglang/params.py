@@ -80,6 +80,11 @@ class SglangParams(PolicyParams):
         """Return why one of SGLang's own options is refused (see `not_modelled`)."""
         return why_not(option)
 
+    @property
+    def published_token_budget(self) -> int:
+        """What Dynamo's SGLang worker publishes as max_num_batched_tokens."""
+        return self.max_prefill_tokens
+
     @model_validator(mode="after")
     def _check(self) -> SglangParams:
         if self.chunked_prefill_size == 0:

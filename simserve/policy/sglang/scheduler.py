@@ -172,6 +172,11 @@ class SglangPolicy:
         """Return the tokens at the start of the request's prompt that are cached now; changes nothing."""
         return self.state.pool.peek(self._content.prompt(request), request.prompt_tokens - 1)
 
+    def cached_below(self, request: Request, now_ns: int) -> dict[str, int]:
+        """Return the tokens after those that the KV tiers can give now, by kind of tier."""
+        loads = self.state.loads
+        return {} if loads is None else loads.tokens_by_kind(request, self.cached_tokens(request), now_ns)
+
     # -- parts -----------------------------------------------------------------------------------------
 
     def _loads_from(self, tiers: TierCache | None, content: Content | None) -> Loads | None:

@@ -86,6 +86,10 @@ class Loads:
         self._followers.setdefault(leader, []).append(request)
         return True
 
+    def tokens_by_kind(self, request: Request, hits: int, now_ns: int) -> dict[str, int]:
+        """Return the tokens of a request's prompt beyond its `hits` blocks in HBM, by kind of tier."""
+        return self.tiers.tokens_by_kind(self._keys_below(request, hits), now_ns)
+
     def plan(self, request: Request, hits: int, now_ns: int) -> Plan:
         """Return what the tiers hold of a request beyond its `hits` blocks in HBM, and what to load of it."""
         return self.tiers.plan(self._keys_below(request, hits), request.known, hits, now_ns)

@@ -83,6 +83,11 @@ class VllmParams(PolicyParams):
         """Return why one of vLLM's own options is refused (see `not_modelled`)."""
         return why_not(option, settings.get("version", cls.model_fields["version"].default))
 
+    @property
+    def published_token_budget(self) -> int:
+        """The token budget of one step."""
+        return self.max_num_batched_tokens
+
     def check_lengths(self, max_model_len: int) -> None:
         """Refuse what vLLM refuses to start with (`SchedulerConfig.verify_max_model_len`)."""
         budget, seqs = self.max_num_batched_tokens, self.max_num_seqs

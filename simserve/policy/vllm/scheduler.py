@@ -205,6 +205,12 @@ class VllmPolicy(Admission):
         """Return the tokens at the start of the request's prompt that are cached now."""
         return self.pool.hit(request)[0] * self._block_size
 
+    def cached_below(self, request: Request, now_ns: int) -> dict[str, int]:
+        """Return the tokens after those that the KV tiers can give now, by kind of tier."""
+        if self.loads is None:
+            return {}
+        return self.loads.tokens_by_kind(request, self.pool.hit(request)[0], now_ns)
+
     # -- running requests ------------------------------------------------------------------------------
 
     def _loads_from(self, tiers: TierCache | None, content: Content | None, lanes: int) -> Loads | None:
