@@ -6,6 +6,7 @@ from simserve.core.result import Result, Status, TokenGaps
 from simserve.core.split_result import LinkResult, SplitColumns, SplitResult
 from simserve.core.totals import GroupResult, PoolFacts, ReplicaResult, TierResult, Timeline
 from simserve.core.trace import Trace, TraceOrigin
+from simserve.core.waiting import WaitReason
 
 __all__ = [
     "Batch",
@@ -25,4 +26,5 @@ __all__ = [
     "Trace",
     "TraceOrigin",
     "Wait",
+    "WaitReason",
 ]

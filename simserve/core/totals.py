@@ -107,6 +107,8 @@ class ReplicaResult:
     """KV tiers below HBM, fastest first."""
     drafting: DraftResult | None = None
     """What it drafted and verified; None: it does not speculate."""
+    waited_ns: tuple[int, ...] = ()
+    """Time in which somebody waited, by what the head of the queue waited for (`WaitReason`)."""
 
 
 @dataclass(frozen=True)

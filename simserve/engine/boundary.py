@@ -22,7 +22,9 @@ def order_of(rank: int) -> EventPriority:
 
 
 class Clock(Environment):
-    """A SimPy environment whose time is an integer number of nanoseconds."""
+    """A SimPy environment whose time is an integer number of nanoseconds, read without a Python call."""
+
+    __slots__ = ("_now",)
 
     if TYPE_CHECKING:
 
@@ -30,6 +32,10 @@ class Clock(Environment):
         def now(self) -> int:
             """Present time in ns."""
             ...
+
+
+if not TYPE_CHECKING:
+    Clock.now = Clock.__dict__["_now"]  # SimPy's own `now` is a property over the same attribute
 
 
 class Boundary(Event):

@@ -183,6 +183,7 @@ class LockstepGroup:
             for place, rank in enumerate(self.ranks):
                 if rank.batch is not None:
                     self._finish(place, now_ns)
+                rank.pause(now_ns)
             self._steps = None
             yield Boundary(self.env, self.order, wait_ns)
             self._woke()

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from simserve.core import Batch
+from simserve.core import Batch, WaitReason
 from simserve.core.verify import VerifyBatch
-from simserve.engine.timeline import TimelineRecorder
+from simserve.engine.lookahead import Lookahead
+from simserve.engine.timeline import MOST_BYTES, TimelineRecorder, pack
 from simserve.policy.base import Policy
+
+_FAILED = -1
+"""Stands among arrivals for a request that failed while it waited."""
 
 
 class Meter:
     """Counts work as it is booked; everything is an integer, so the order of booking cannot matter."""
 
     __slots__ = (
-        "_arrived",
-        "_arrived_ns",
+        "_arrivals_ns",
+        "arrive",
         "busy_ns",
         "decode_pairs",
         "decode_reads",
+        "lookahead",
         "preemptions",
         "prefill_pairs",
         "prefill_tokens",
         "recomputed_tokens",
         "timeline",
+        "waited_ns",
         "wakeups",
     )
 
@@ -39,13 +48,14 @@ class Meter:
         self.decode_reads = 0
         """Contexts read by steps that verify drafts: all tokens of a sequence share one reading."""
         self.timeline = TimelineRecorder()
-        self._arrived = 0
-        self._arrived_ns = 0
-
-    def arrive(self, now_ns: int) -> None:
-        """Note that a request joined the queue: it does not count from the start of the present interval."""
-        self._arrived += 1
-        self._arrived_ns += now_ns
+        self.waited_ns = [0] * len(WaitReason)
+        """Time in which somebody waited, by what the head of the queue waited for."""
+        self.lookahead: Lookahead | None = None
+        """Arrivals that the policy has not been told of, if it plans ahead."""
+        self._arrivals_ns: list[int] = []
+        """Arrivals since the last interval: they do not count from its start."""
+        self.arrive: Callable[[int], None] = self._arrivals_ns.append
+        """Called with the time at which a request joined the queue."""
 
     def run(self, start_ns: int, end_ns: int, policy: Policy, batch: Batch, live: int, steps: int) -> None:
         """Count `steps` steps of `batch`; `live` of its sequences show a token in each, the rest pads."""
@@ -57,12 +67,17 @@ class Meter:
             pairs = steps * batch.decode_context + decodes * steps * (steps - 1) // 2
             self.decode_pairs += pairs * live // decodes
         waiting = policy.waiting
-        if self._arrived:
-            waiting -= self._absent(start_ns, end_ns)
+        if self._arrivals_ns:
+            waiting -= self._absent(start_ns, end_ns, policy, waiting)
+        elif waiting:
+            self.waited_ns[policy.kept_out] += end_ns - start_ns
         prompt_tokens = batch.prompt_tokens if batch.chunks else 0
-        self.timeline.add(
+        rows = self.timeline.rows  # `TimelineRecorder.add` without a call
+        rows += pack(
             start_ns, end_ns, policy.running, waiting, policy.kv_used_blocks, prompt_tokens, tokens, steps
         )
+        if len(rows) >= MOST_BYTES:
+            self.timeline.merge()
 
     def verified(
         self, start_ns: int, end_ns: int, policy: Policy, batch: VerifyBatch, tokens: NDArray[np.int64]
@@ -74,29 +89,59 @@ class Meter:
         self.decode_reads += int(contexts.sum())
         self.decode_pairs += int((contexts * tokens // max(1, batch.decodes)).sum())
         waiting = policy.waiting
-        if self._arrived:
-            waiting -= self._absent(start_ns, end_ns)
+        if self._arrivals_ns:
+            waiting -= self._absent(start_ns, end_ns, policy, waiting)
+        elif waiting:
+            self.waited_ns[policy.kept_out] += end_ns - start_ns
+        prompt_tokens, shown = batch.prompt_tokens, int(tokens.sum())
         self.timeline.add(
-            start_ns,
-            end_ns,
-            policy.running,
-            waiting,
-            policy.kv_used_blocks,
-            batch.prompt_tokens,
-            int(tokens.sum()),
-            steps,
+            start_ns, end_ns, policy.running, waiting, policy.kv_used_blocks, prompt_tokens, shown, steps
         )
 
     def idle(self, start_ns: int, end_ns: int, policy: Policy) -> None:
         """Note an interval without steps: the policy kept requests waiting for a time of its choice."""
-        waiting = policy.waiting - self._absent(start_ns, end_ns)
+        waiting = policy.waiting
+        if self._arrivals_ns:
+            waiting -= self._absent(start_ns, end_ns, policy, waiting)
+        elif waiting:
+            self.waited_ns[policy.kept_out] += end_ns - start_ns
         self.timeline.add(start_ns, end_ns, policy.running, waiting, policy.kv_used_blocks, 0, 0, 0)
 
-    def _absent(self, start_ns: int, end_ns: int) -> float:
-        """Return how many of those that wait now were not there yet, averaged over the interval."""
-        absent = (self._arrived_ns - self._arrived * start_ns) / (end_ns - start_ns)
-        self._arrived = self._arrived_ns = 0
+    def fail(self) -> None:
+        """Note that one failed that waited from the start: it counts as waiting until the interval ends."""
+        self._arrivals_ns.insert(0, _FAILED)
+
+    def rest(self, start_ns: int, end_ns: int, policy: Policy) -> None:
+        """Note an interval in which nothing could be done: requests may have waited for news."""
+        first_ns = self._first_wait_ns(start_ns, end_ns, policy)
+        self.waited_ns[policy.kept_out] += end_ns - first_ns
+
+    def _absent(self, start_ns: int, end_ns: int, policy: Policy, waiting: int) -> float:
+        """Return how many of the `waiting` were not there yet, averaged over the interval.
+
+        Counts the interval as waited in, from its start or from the first arrival on.
+        """
+        arrivals_ns = self._arrivals_ns
+        count, first_ns = len(arrivals_ns), arrivals_ns[0]
+        if waiting != count or first_ns <= start_ns or self.lookahead is not None:
+            first_ns = self._first_wait_ns(start_ns, end_ns, policy)
+            count = len(arrivals_ns)
+        self.waited_ns[policy.kept_out] += end_ns - first_ns
+        absent = (sum(arrivals_ns) - count * start_ns) / (end_ns - start_ns)
+        arrivals_ns.clear()
         return absent
+
+    def _first_wait_ns(self, start_ns: int, end_ns: int, policy: Policy) -> int:
+        """Return since when somebody has waited in the interval; its end if nobody has."""
+        arrivals_ns = self._arrivals_ns
+        if arrivals_ns and arrivals_ns[0] == _FAILED:
+            del arrivals_ns[: bisect_right(arrivals_ns, _FAILED)]
+            return start_ns
+        waiting = policy.waiting if self.lookahead is None else policy.waiting + self.lookahead.held
+        seen = bisect_right(arrivals_ns, start_ns)
+        if waiting > len(arrivals_ns) - seen:
+            return start_ns
+        return arrivals_ns[seen] if seen < len(arrivals_ns) else end_ns
 
     def prefill(self, tokens: int, cached: int) -> None:
         """Count `tokens` prompt tokens of one request on top of `cached` ones."""

@@ -68,6 +68,8 @@ class Rank(Replica):
     start_ns = 0
     wake_ns = NEVER
     """When the policy wants to be asked again, at the latest."""
+    _rest_ns = NEVER
+    """Since when it has had no batch."""
     _resting = False
     """True while the policy keeps requests waiting for a time of its choice."""
     rhythm = (0, 0)
@@ -116,9 +118,10 @@ class Rank(Replica):
         """Book what was computed up to the boundary before `step`."""
         batch, steps = self.batch, step - self.start_step
         if batch is None:
-            if self._resting and now_ns > self.start_ns:
-                self.meter.idle(self.start_ns, now_ns, self.policy)
-            self._resting = False
+            if now_ns > self._rest_ns:
+                note = self.meter.idle if self._resting else self.meter.rest
+                note(self._rest_ns, now_ns, self.policy)
+            self._rest_ns, self._resting = NEVER, False
             return
         self.batch, self._sleep, self._run_end = None, None, None
         self.meter.wakeups += 1
@@ -128,6 +131,10 @@ class Rank(Replica):
         if self._lookahead is not None:
             self._lookahead.steps_run(self.policy, steps)
         self.books.run(batch, Run(self.start_ns, _GROUP_COUNTS, 0, steps), now_ns)
+
+    def pause(self, now_ns: int) -> None:
+        """Have no batch from now on; requests may wait meanwhile."""
+        self._rest_ns = min(self._rest_ns, now_ns)
 
     def _steps_alike(self, batch: Batch, now_ns: int) -> int:
         """Return the steps that nothing inside the rank can change."""
@@ -143,7 +150,7 @@ class Rank(Replica):
 
     def _rest(self, wait: Wait, now_ns: int) -> None:
         """Have no work until an arrival, or until the policy wants to look again."""
-        self.start_ns = now_ns
+        self.pause(now_ns)
         if wait.until_ns is None:
             self.expect_news()
             self._idle = _Idle(self)

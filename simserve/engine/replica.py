@@ -57,6 +57,7 @@ class Replica:
         self._given_up: list[Request] = []
         """Requests whose clients gave up, not dropped yet."""
         self._lookahead = Lookahead() if getattr(spec.policy, "plans_ahead", False) else None
+        self.meter.lookahead = self._lookahead
         self._settle = getattr(spec.policy, "settle", None)
         self._cached_tokens = getattr(spec.policy, "cached_tokens", None)
         self._cached_below = getattr(spec.policy, "cached_below", None)
@@ -209,7 +210,11 @@ class Replica:
         if self.view is not None:
             self.view.catch_up(now_ns)
         self.meter.wakeups += 1
-        self.front.reach(now_ns, self.rank)
+        front = self.front
+        if now_ns != front.now_ns:  # `reach` without a call
+            front.now_ns, front.rank = now_ns, self.rank
+        else:
+            front.reach(now_ns, self.rank)
         return now_ns
 
     def step_ns(self, batch: Batch) -> int:
@@ -229,6 +234,8 @@ class Replica:
             self.expect_news()
             self._idle = WakeUp(self.env)
             yield self._idle
+            if self.env.now > now_ns:
+                self.meter.rest(now_ns, self.env.now, self.policy)
         elif wait.until_ns > now_ns:
             self.books.barren(1)
             yield from self.sleep(wait.until_ns - now_ns)

@@ -121,4 +121,5 @@ def _replica_result(replica: Replica) -> ReplicaResult:
         timeline=timeline,
         kv_tiers=getattr(replica.policy, "kv_tiers", ()),
         drafting=replica.books.drafting(),
+        waited_ns=tuple(meter.waited_ns),
     )

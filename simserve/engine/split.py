@@ -225,6 +225,10 @@ class SplitCluster(Cluster):
         if self.split.room_first:
             passage.source.enqueue(passage.prefill, 1)
 
+    def struck_off(self, request: Request) -> None:
+        """A request that waited for KV is forgotten (called by its policy)."""
+        self.replicas[self.recorder.replica[request.id]].meter.fail()
+
     def lost(self, request: Request) -> None:
         """A prefill replica gave up a prompt's KV (called by its policy)."""
         self._passages[request.id].handover.give_up()

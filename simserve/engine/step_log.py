@@ -52,6 +52,7 @@ class StepLog:
         """Record what these replicas do; they have done nothing yet."""
         for replica in replicas:
             meter = _LoggingMeter(self, replica.spec.name, replica.table)
+            meter.lookahead = replica.meter.lookahead
             replica.books.meter = replica.meter = meter
             self._meters.append(meter)
 

@@ -12,8 +12,9 @@ from simserve.core import Timeline
 _COLUMNS = 8
 _MOST_ROWS = 1 << 15
 _ROW = Struct(f"{_COLUMNS}d")
-_pack = _ROW.pack
-_MOST_BYTES = _MOST_ROWS * _ROW.size
+pack = _ROW.pack
+"""Returns a row from its columns, in the order of `Timeline`."""
+MOST_BYTES = _MOST_ROWS * _ROW.size
 
 
 class TimelineRecorder:
@@ -23,10 +24,11 @@ class TimelineRecorder:
     integrals over time never change. Rows of a pipeline's microbatches overlap in time.
     """
 
-    __slots__ = ("_rows",)
+    __slots__ = ("rows",)
 
     def __init__(self) -> None:
-        self._rows = bytearray()
+        self.rows = bytearray()
+        """Packed rows; a meter appends to them itself, which saves a call per run of steps."""
 
     def add(
         self,
@@ -40,11 +42,15 @@ class TimelineRecorder:
         steps: int,
     ) -> None:
         """Record an interval in which the counts held (see `Timeline`)."""
-        self._rows += _pack(
+        self.rows += pack(
             start_ns, end_ns, running, waiting, kv_used_blocks, prefill_tokens, decode_tokens, steps
         )
-        if len(self._rows) >= _MOST_BYTES:
-            self._rows = bytearray(_merge(self._table(), _MOST_ROWS // 4).tobytes())
+        if len(self.rows) >= MOST_BYTES:
+            self.merge()
+
+    def merge(self) -> None:
+        """Merge neighbours; to be called when there are `MOST_BYTES` of rows."""
+        self.rows[:] = _merge(self._table(), _MOST_ROWS // 4).tobytes()
 
     def result(self) -> Timeline:
         """Return the rows as columns."""
@@ -52,7 +58,7 @@ class TimelineRecorder:
         return Timeline(start.astype(np.int64), end.astype(np.int64), *counts)
 
     def _table(self) -> NDArray[np.float64]:
-        return np.frombuffer(self._rows).reshape(-1, _COLUMNS)
+        return np.frombuffer(bytes(self.rows)).reshape(-1, _COLUMNS)
 
 
 def _merge(table: NDArray[np.float64], bins: int) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from simserve.core import Batch, Request, Wait
+from simserve.core import Batch, Request, Wait, WaitReason
 from simserve.registry import Registry
 
 
@@ -56,6 +56,16 @@ class Policy(Protocol):
     @property
     def kv_used_blocks(self) -> int:
         """Blocks held by running requests."""
+        ...
+
+    @property
+    def kept_out(self) -> WaitReason:
+        """What the last decision left the head of the queue waiting for.
+
+        If nobody waited then, what one who arrives before the next decision waits for: the step in flight,
+        unless it is sure already that the next decision keeps him out as well (as a `sealed` batch does).
+        Equal for all steps for which a decision is repeated, and true until the next decision.
+        """
         ...
 
     def add(self, request: Request) -> None:

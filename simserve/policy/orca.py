@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
-from simserve.core import Batch, Chunk, Request, Wait
+from simserve.core import Batch, Chunk, Request, Wait, WaitReason
 from simserve.kv import BlockPool, blocks_for
 from simserve.policy.base import POLICIES, PolicyParams
 from simserve.policy.decodes import FOREVER, DecodeGroup
@@ -42,6 +42,7 @@ class OrcaPolicy:
         self._waiting: deque[Request] = deque()
         self._groups = [DecodeGroup(block_size) for _ in range(lanes)]
         self.running = 0
+        self.kept_out = WaitReason.STEP
 
     @property
     def waiting(self) -> int:
@@ -69,15 +70,19 @@ class OrcaPolicy:
         group = self._groups[lane]
         chunks: list[Chunk] = []
         admitted: list[Request] = []
+        self.kept_out = WaitReason.STEP
         while self._waiting and self.running < self._max_num_seqs:
             request = self._waiting[0]
             if self._reserved_blocks(request) > self._pool.free:
+                self.kept_out = WaitReason.BLOCKS
                 break
             self._waiting.popleft()
             self._pool.take(self._reserved_blocks(request))
             self.running += 1
             admitted.append(request)
             chunks.append(Chunk(request, request.prompt_tokens, 0, last=True))
+        if self.running >= self._max_num_seqs:
+            self.kept_out = WaitReason.SLOTS
         if not group.size and not chunks:
             return Wait()
         return Batch(

@@ -16,6 +16,10 @@ class Mover(Protocol):
         """Blocks for a prompt are held here from now on; its first `cached_tokens` tokens are here."""
         ...
 
+    def struck_off(self, request: Request) -> None:
+        """A request that waited for KV is forgotten, because its transfer failed for good."""
+        ...
+
     def lost(self, request: Request) -> None:
         """The KV of a computed prompt was given up before it was read."""
         ...

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
-from simserve.core import Batch, Chunk, Request, Wait
+from simserve.core import Batch, Chunk, Request, Wait, WaitReason
 from simserve.kv import blocks_for
 from simserve.policy.base import POLICIES, PolicyParams
 from simserve.policy.decodes import FOREVER
@@ -52,6 +52,7 @@ class StaticPolicy:
         self._padded_prompt = 0
         self._decode_steps = 0
         self.kv_used_blocks = 0
+        self.kept_out = WaitReason.PACE
 
     @property
     def running(self) -> int:
@@ -84,6 +85,7 @@ class StaticPolicy:
             return Batch(size, context, [], [], [], [], repeats=FOREVER, sealed=True)
         if not self._waiting:
             return Wait()
+        self.kept_out = WaitReason.PACE
         deadline_ns = self._waiting[0].arrival_ns + self._timeout_ns
         if len(self._waiting) < self._batch_size and now_ns < deadline_ns:
             return Wait(deadline_ns)
@@ -102,16 +104,20 @@ class StaticPolicy:
     def _form_batch(self) -> Batch:
         """Take the oldest requests that fit together when all are padded to the longest."""
         prompt = longest = 0
+        self.kept_out = WaitReason.BATCH
         while self._waiting and len(self._batch) < self._batch_size:
             request = self._waiting[0]
             prompt_with = max(prompt, request.prompt_tokens)
             longest_with = min(max(longest, request.prompt_tokens + request.max_tokens), self._max_model_len)
             blocks = (len(self._batch) + 1) * blocks_for(longest_with, self._block_size)
             if self._batch and blocks > self._kv_blocks:
+                self.kept_out = WaitReason.BLOCKS
                 break
             prompt, longest = prompt_with, longest_with
             self._batch.append(self._waiting.popleft())
             self.kv_used_blocks = blocks
+        if len(self._batch) == self._batch_size:
+            self.kept_out = WaitReason.SLOTS
         self._padded_prompt, self._decode_steps, self._unfinished = prompt, 0, len(self._batch)
         chunks = [Chunk(request, prompt, 0, last=True) for request in self._batch]
         return Batch(0, 0, chunks, list(self._batch), [], [])

@@ -108,6 +108,24 @@ def work_is_conserved(result: Result) -> None:
         _demand(line.kv_used_blocks <= replica.kv_blocks, "more KV than there is")
 
 
+def waiting_has_reasons(result: Result) -> None:
+    """The times by reason add up to the time in which a request was between arrival and first scheduling.
+
+    Longer where requests wait again after preemptions. Of pipelines it is not known to the nanosecond.
+    """
+    for index, replica in enumerate(result.replicas):
+        rows = np.flatnonzero((result.replica == index) & (result.first_scheduled_ns >= 0))
+        rows = rows[np.argsort(result.arrival_ns[rows])]
+        union = until = 0
+        pairs = zip(result.arrival_ns[rows].tolist(), result.first_scheduled_ns[rows].tolist(), strict=True)
+        for start, end in pairs:
+            union += max(0, end - max(start, until))
+            until = max(until, end)
+        waited = sum(replica.waited_ns)
+        again = bool(result.preemptions[rows].any())
+        _demand(waited >= union if again else waited == union, f"{waited} ns waited, not {union}")
+
+
 def pools_are_empty(policies: Sequence[Any]) -> None:
     """At the end nobody runs, waits or holds a block."""
     for policy in policies:

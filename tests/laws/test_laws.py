@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.laws.checkers import all_laws, pools_are_empty, results_agree
+from tests.laws.checkers import all_laws, pools_are_empty, results_agree, waiting_has_reasons
 from tests.laws.settings import every_world, few
 from tests.laws.world import World, deployments, traces
 
@@ -14,6 +14,8 @@ def check(world: World, trace, **options) -> None:
     """Run with and without fast-forward; all laws must hold, and both must agree to the nanosecond."""
     result, policies = world.run_watched(trace, **options)
     all_laws(result, trace, world.max_model_len)
+    if world.stages == 1:
+        waiting_has_reasons(result)
     pools_are_empty(policies)
     stepped, watched = world.run_watched(trace, fast_forward=False, **options)
     pools_are_empty(watched)

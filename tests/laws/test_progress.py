@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simserve.core import Batch, Chunk, Request, Status, Wait
+from simserve.core import Batch, Chunk, Request, Status, Wait, WaitReason
 from simserve.engine import ReplicaSpec, simulate
 from simserve.errors import InvariantError
 from simserve.policy.base import POLICIES
@@ -112,6 +112,7 @@ class Stalling:
 
     running = 0
     kv_used_blocks = 0
+    kept_out = WaitReason.STEP
 
     def __init__(self, decide: Callable[[Stalling, int], Batch | Wait], running: int = 0) -> None:
         self.requests: list[Request] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simserve.core import Batch
+from simserve.core import Batch, WaitReason
 from simserve.errors import InvariantError
 from simserve.policy.sglang.state import State, Step
 
@@ -114,4 +114,4 @@ class Decode:
         outputs, most_outputs = sum(map(batch.outputs, order)), sum(s.most_outputs for s in order)
         state.ratio.reset_after_retraction(outputs, most_outputs, len(order))
         state.requeue(step.retracted)
-        state.full = False
+        state.full, state.kept_out = False, WaitReason.BLOCKS

@@ -7,7 +7,7 @@ finds every place taken may send less urgent running requests back to the queue.
 
 from __future__ import annotations
 
-from simserve.core import Batch, Chunk
+from simserve.core import Batch, Chunk, WaitReason
 from simserve.kv.radix import Node
 from simserve.policy.sglang.admission import Admission, Verdict
 from simserve.policy.sglang.decode import Decode
@@ -33,10 +33,13 @@ class Prefill:
         if state.preempts or not len(state.batch):
             state.full = False
         if state.chunked is None:
-            if state.full or not state.queue:
+            if state.full:
+                return None
+            if not state.queue:
+                state.kept_out = WaitReason.STEP
                 return None
             if self._places() <= 0 and not state.preempts:
-                state.full = True
+                state.full, state.kept_out = True, WaitReason.SLOTS
                 return None
         self._order.sort(state.queue)
         admission = self._admit(now_ns)
@@ -64,11 +67,16 @@ class Prefill:
         if state.chunked is not None:
             state.chunked.plan(state.chunked.kv.stored)
             admission.go_on(state.chunked)
+        if not state.full:
+            loading = loads is not None and loads.next_ns is not None
+            state.kept_out = WaitReason.TRANSFER if loading else WaitReason.STEP
         if admission.budget_spent:
+            if state.queue and not state.full:
+                state.kept_out = WaitReason.TOKENS
             return admission
         for sequence in state.queue if loads is None else loads.order(state.queue):
             if len(admission.admitted) >= self._places():
-                state.full = True
+                state.full, state.kept_out = True, WaitReason.SLOTS
             if state.full and not (state.preempts and self._make_place(sequence, admission)):
                 break
             node, cached = state.pool.lookup(sequence.runs(), sequence.known - 1)
@@ -78,7 +86,9 @@ class Prefill:
             else:
                 verdict = self._try_with_tiers(loads, admission, sequence, node, now_ns)
             if verdict is Verdict.NO_TOKEN:
-                state.full = True
+                state.full, state.kept_out = True, WaitReason.BLOCKS
+            elif verdict is Verdict.STOP:
+                state.kept_out = WaitReason.TOKENS
             if verdict is not Verdict.GO_ON:
                 break
         return admission
@@ -99,6 +109,7 @@ class Prefill:
                     loads.let_go(holding)
                     return Verdict.NO_TOKEN
                 loads.start(sequence, holding, plan, wanted, now_ns)
+                self._state.kept_out = WaitReason.TRANSFER
                 admission.reserve(loads.rest_of(sequence))
                 return Verdict.GO_ON
         admission.reserve(-rest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simserve.core import Batch, Request, TierResult, Wait
+from simserve.core import Batch, Request, TierResult, Wait, WaitReason
 from simserve.errors import ScenarioError
 from simserve.kv.content import RunContent
 from simserve.kv.radix_pool import RadixPool
@@ -88,6 +88,11 @@ class SglangPolicy:
         """Pages that requests in flight hold."""
         pool = self.state.pool
         return (pool.capacity - pool.room) // pool.page_size
+
+    @property
+    def kept_out(self) -> WaitReason:
+        """What the last decision left the head of the queue waiting for."""
+        return self.state.kept_out
 
     @property
     def kv_tiers(self) -> tuple[TierResult, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from simserve.core import Batch, Request, Wait
+from simserve.core import Batch, Request, Wait, WaitReason
 from simserve.core.halves import KvMoved, PrefillRequest
 from simserve.policy.sglang.params import CLIP_MAX_NEW_TOKENS, SglangParams
 from simserve.policy.sglang.results import Results
@@ -50,6 +50,11 @@ class _Keeper(Results):
             self._sent.remove(request.id)
             self.sent(request)
 
+    @property
+    def unread(self) -> bool:
+        """Whether computed prompts hold KV that was not sent yet."""
+        return bool(self._kept)
+
     def sent(self, request: Request) -> None:
         """Let go of a prompt that was sent; its KV stays in the prefix cache."""
         sequence = self._kept.pop(request.id, None)
@@ -78,6 +83,13 @@ class SglangPrefillPolicy(SglangPolicy):
             self._keeper.sent(request.request)
         else:
             super().add(request)
+
+    def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
+        """Decide one step; who lacks room while prompts wait to be sent waits for the transfer."""
+        batch = super().next_batch(now_ns, lane)
+        if self.state.kept_out is WaitReason.BLOCKS and self._keeper.unread:
+            self.state.kept_out = WaitReason.TRANSFER
+        return batch
 
 
 class SglangDecodePolicy(SglangPolicy):
@@ -126,9 +138,15 @@ class SglangDecodePolicy(SglangPolicy):
             self._ready.append(sequence)
         else:
             self.state.pool.drop(sequence.kv)
+            self.mover.struck_off(request.request)
 
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         """Take requests up, without a step; else decode."""
+        batch = self._next()
+        self.state.kept_out = self._reason()
+        return batch
+
+    def _next(self) -> Batch | Wait:
         took_up, self._took_up = self._took_up, False
         self._tidy()
         batch = None if took_up else self._take_up()
@@ -230,6 +248,16 @@ class SglangDecodePolicy(SglangPolicy):
         self.state.pool.cache_finished(
             kv, sequence.runs(), kv.stored, request.prompt_tokens, request.priority
         )
+
+    def _reason(self) -> WaitReason:
+        """Return what the first without room waits for; then those with room, and with their KV."""
+        if self.state.queue:
+            return WaitReason.BLOCKS
+        if self._unplaced:
+            return WaitReason.SLOTS if self._active() >= self._most_placed else WaitReason.BLOCKS
+        if self._ready:
+            return WaitReason.SLOTS
+        return WaitReason.TRANSFER if self._coming else WaitReason.STEP
 
     def _active(self) -> int:
         """Return the requests that have room."""

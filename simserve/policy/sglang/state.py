@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from simserve.core import Request
+from simserve.core import Request, WaitReason
 from simserve.errors import InvariantError
 from simserve.kv.radix_pool import RadixPool
 from simserve.policy.sglang.loads import Loads
@@ -50,6 +50,8 @@ class State:
         self.queue: list[Sequence] = []
         self.full = False
         """Nobody is admitted until somebody leaves the running batch."""
+        self.kept_out = WaitReason.STEP
+        """What the head of the queue waits for; while the batch is `full`, why it is."""
         self.chunked: Sequence | None = None
         """The request whose prompt is in progress."""
         self.parting: dict[int, Sequence] = {}

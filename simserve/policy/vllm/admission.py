@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import MutableMapping
 from enum import Enum
 
-from simserve.core import Chunk, Request
+from simserve.core import Chunk, Request, WaitReason
 from simserve.kv import Pool
 from simserve.kv.tiers import Plan
 from simserve.policy.vllm.loads import Loads
@@ -40,6 +40,8 @@ class Admission(ABC):
     _max_seqs: int
     _gate: bool
     _watermark_blocks: int
+    _reason: WaitReason
+    """Why the head of the queue was not admitted when one was tried last."""
 
     @property
     def waiting(self) -> int:
@@ -62,7 +64,7 @@ class Admission(ABC):
         """Admit from the head of the queue until the budget, the slots or the blocks run out."""
         queue, pool, size, loads = self.queue, self.pool, self._block_size, self.loads
         run_list, params, gate = self.run_list, self.params, self._gate
-        threshold = self.prefill_threshold()
+        threshold = self.prefill_threshold() if params.long_prefill_token_threshold else 0
         held = self.holds_prompts()
         admitted: list[Request] = []
         while budget > 0 and len(run_list) < self._max_seqs:
@@ -73,6 +75,7 @@ class Admission(ABC):
             hits, idle_hits = (request.computed // size, 0) if landed else pool.hit(request)
             tokens = request.known - hits * size
             if held and tokens > 1:
+                self._reason = WaitReason.PACE
                 break
             plan = None
             if loads is not None and not landed:
@@ -80,16 +83,19 @@ class Admission(ABC):
                 if plan is Held.ASIDE:
                     continue
                 if plan is Held.OUT:
+                    self._reason = WaitReason.BLOCKS
                     break
             if 0 < threshold < tokens:
                 tokens = threshold
             if tokens > budget:
                 if not params.enable_chunked_prefill:
+                    self._reason = WaitReason.TOKENS
                     break
                 tokens = budget
             first = hits * size + tokens
             whole = request.known if gate else first
             if pool.admission_need(first, whole, hits, idle_hits) > self._room(request):
+                self._reason = WaitReason.BLOCKS
                 break
             if loads is not None and landed:
                 loads.admitted(request)
@@ -104,6 +110,8 @@ class Admission(ABC):
             run_list[request.id] = request
             admitted.append(request)
             chunks.append(self.schedule_chunk(request, tokens))
+        else:
+            self._reason = WaitReason.TOKENS if budget <= 0 else WaitReason.SLOTS
         return admitted
 
     def _ask_tiers(

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from simserve.core import Batch, Chunk, Request, Wait
+from simserve.core import Batch, Chunk, Request, Wait, WaitReason
 from simserve.core.verify import Drafting, VerifyBatch
 from simserve.errors import ScenarioError
 from simserve.kv import Content
@@ -202,6 +202,8 @@ class VllmDraftingPolicy(VllmPolicy):
                 break
             admitted += one
             budget -= chunks[-1].tokens + self.rows
+        else:
+            self._reason = WaitReason.TOKENS if budget <= self.rows else WaitReason.SLOTS
         self._max_seqs = slots
         return admitted
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from simserve.core import Batch, Request, TierResult, Wait
+from simserve.core import Batch, Request, TierResult, Wait, WaitReason
 from simserve.errors import ScenarioError
 from simserve.kv import Content, HybridCache, PrefixCache
 from simserve.kv.content import TraceContent
@@ -79,6 +79,7 @@ class VllmPolicy(Admission):
         """Async scheduling: finished, but the scheduler hears of it only after its next decision."""
         self._steps_since_prefill = params.prefill_schedule_interval
         self._left_waiting = False
+        self._reason = WaitReason.STEP
         self._taken_steps = 1
         """Steps of the run in flight whose blocks are taken: the first, and what `settle` added."""
         self._gate = params.scheduler_reserve_full_isl and params.version != "0.15"
@@ -93,6 +94,15 @@ class VllmPolicy(Admission):
     def kv_used_blocks(self) -> int:
         """Blocks held by running requests, and by those whose KV is being loaded."""
         return self.pool.used
+
+    @property
+    def kept_out(self) -> WaitReason:
+        """What the last decision left the head of the queue waiting for."""
+        if self._left_waiting:
+            return self._reason
+        if self.loads is not None and self.loads.waiting:
+            return WaitReason.TRANSFER
+        return WaitReason.SLOTS if len(self.run_list) >= self._max_seqs else WaitReason.STEP
 
     @property
     def kv_tiers(self) -> tuple[TierResult, ...]:
@@ -278,6 +288,7 @@ class VllmPolicy(Admission):
 
     def preempt(self, request: Request, scheduled: int = 0) -> None:
         """Free a running request's blocks and return it to the queue; it will be recomputed."""
+        self._reason = WaitReason.BLOCKS
         self.detach(request, scheduled)
         del self.run_list[request.id]
         request.computed = 0

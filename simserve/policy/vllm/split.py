@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from simserve.core import Batch, Chunk, Request, Wait
+from simserve.core import Batch, Chunk, Request, Wait, WaitReason
 from simserve.core.halves import DecodeRequest, KvMoved, PrefillRequest
 from simserve.kv import PrefixCache, blocks_for
 from simserve.policy.split import SPLITS, Mover, SplitEngine
@@ -63,6 +63,8 @@ class VllmSplitPolicy(VllmPolicy):
         """Decoding halves that compute their prompt here if they must be computed (again)."""
         self._unheard: set[int] = set()
         """Prompts that were read before their end was processed here."""
+        self._aside = False
+        """The last decision left nobody waiting but those whose KV is on its way."""
         super().__init__(*args, **kwargs)
         self.queue = self._line = LoadedFirst(self.queue)
 
@@ -70,6 +72,11 @@ class VllmSplitPolicy(VllmPolicy):
     def waiting(self) -> int:
         """Requests in the queue, or waiting aside for their KV."""
         return super().waiting + len(self._coming)
+
+    @property
+    def kept_out(self) -> WaitReason:
+        """What the last decision left the head of the queue waiting for."""
+        return WaitReason.TRANSFER if self._aside else super().kept_out
 
     def add(self, request: Request | KvMoved) -> None:
         """Queue a request, or hear what became of KV."""
@@ -83,6 +90,9 @@ class VllmSplitPolicy(VllmPolicy):
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         """Decide one step; KV that comes may change the decision unless every slot is taken."""
         batch = super().next_batch(now_ns, lane)
+        self._aside = not self._left_waiting and bool(self._coming)
+        if self._left_waiting and self._kept and self._reason is WaitReason.BLOCKS:
+            self._reason = WaitReason.TRANSFER  # computed prompts hold blocks until they were read
         if isinstance(batch, Batch) and (self._coming or self._kept):
             batch.sealed = batch.sealed and len(self.run_list) >= self._max_seqs
         return batch
@@ -148,10 +158,12 @@ class VllmSplitPolicy(VllmPolicy):
                 return admitted
             if self._line.loaded:
                 if not self._admit_loaded(request, chunks):
+                    self._reason = WaitReason.BLOCKS
                     return admitted
                 admitted.append(request)
                 budget -= 1
             elif not self._take_room(request):
+                self._reason = WaitReason.BLOCKS
                 return admitted
 
     def _admit_loaded(self, request: Request, chunks: list[Chunk]) -> bool:
@@ -190,6 +202,7 @@ class VllmSplitPolicy(VllmPolicy):
         hits = self._coming.pop(request.id)
         if news.dropped:
             self._give_back_room(request, hits)
+            self.mover.struck_off(request)
             return
         self._local.add(request.id)
         if not news.ok:
