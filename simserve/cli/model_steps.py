@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from simserve.latency import OpTime
     from simserve.model import ModelSpec, Parallelism
+    from simserve.model.dtypes import WeightsDtype
 
 
 class Load(NamedTuple):
@@ -71,7 +72,7 @@ def model_steps(
     gpu: str,
     degrees: Parallelism,
     load: Load,
-    weights_dtype: str,
+    weights_dtype: WeightsDtype,
     kv_dtype: str,
     engine: str,
 ) -> ModelSteps:

@@ -12,6 +12,7 @@ from simserve.cli.models_text import print_ledger, print_model, print_table
 
 if TYPE_CHECKING:
     from simserve.model import MemoryLedger, ModelSpec, Parallelism
+    from simserve.model.dtypes import WeightsDtype
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -46,9 +47,15 @@ def show(
     dp: Annotated[int, typer.Option(help="Data-parallel attention ranks.")] = 1,
     ep: Annotated[int, typer.Option(help="Expert parallelism (1, or a divisor of tp x dp).")] = 1,
     weights_dtype: Annotated[
-        str, typer.Option(help="bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4.")
-    ] = "bf16",
-    kv_dtype: Annotated[str, typer.Option(help="bf16, fp8, fp8_ds_mla, int8, int4.")] = "bf16",
+        str,
+        typer.Option(
+            help="bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4; or by part: "
+            "attention=bf16,routed_experts=fp8. auto: what the checkpoint ships in."
+        ),
+    ] = "auto",
+    kv_dtype: Annotated[
+        str, typer.Option(help="bf16, fp8, fp8_ds_mla, int8, int4; auto: what the checkpoint asks for.")
+    ] = "auto",
     engine: Annotated[
         str, typer.Option(help="Engine version whose defaults and accounting hold.")
     ] = "vllm-0.33",
@@ -68,22 +75,24 @@ def show(
     from simserve.model import Parallelism, load_model, weight_bytes_per_gpu
 
     spec, degrees = load_model(name), Parallelism(tp, pp, dp, ep)
-    facts = _facts(spec, degrees, weights_dtype, kv_dtype)
-    ledger = _ledger(spec, gpu, degrees, weights_dtype, kv_dtype, engine) if gpu else None
+    weights = spec.checkpoint.weights_dtype(_parts(weights_dtype))
+    kv_dtype = spec.checkpoint.kv_dtype(kv_dtype)
+    facts = _facts(spec, degrees, weights, kv_dtype)
+    ledger = _ledger(spec, gpu, degrees, weights, kv_dtype, engine) if gpu else None
     steps = None
     if gpu:
         load, dtypes = (
             Load(sequences, context, prompt),
-            {"weights_dtype": weights_dtype, "kv_dtype": kv_dtype},
+            {"weights_dtype": weights, "kv_dtype": kv_dtype},
         )
         steps = model_steps(spec, gpu, degrees, load, **dtypes, engine=engine)
     if as_json:
-        facts["weight_bytes_per_gpu"] = weight_bytes_per_gpu(spec, degrees, weights_dtype)
+        facts["weight_bytes_per_gpu"] = weight_bytes_per_gpu(spec, degrees, weights)
         facts["ledger"] = _ledger_facts(ledger) if ledger else None
         facts["steps"] = steps.facts() if steps else None
         print(json.dumps(facts, indent=2))
         return
-    print_model(spec, degrees, weights_dtype, kv_dtype)
+    print_model(spec, degrees, weights, kv_dtype)
     if ledger:
         print_ledger(ledger, str(gpu))
     if steps:
@@ -91,8 +100,26 @@ def show(
         steps.print()
 
 
+def _parts(text: str) -> WeightsDtype:
+    """Return what `attention=bf16,routed_experts=fp8` means; a word without `=` holds for all parts."""
+    from simserve.errors import ScenarioError, nearest
+    from simserve.model.dtypes import WeightTypes
+
+    if "=" not in text:
+        return text
+    types: dict[str, str] = {}
+    known = WeightTypes.model_fields
+    for item in text.split(","):
+        part, _, dtype = item.partition("=")
+        types[part] = dtype
+        if part not in known:
+            hint = nearest(part, known)
+            raise ScenarioError(f"--weights-dtype: unknown part {part!r}{hint}; known: {', '.join(known)}")
+    return WeightTypes(**types)
+
+
 def _ledger(
-    spec: ModelSpec, gpu: str, degrees: Parallelism, weights_dtype: str, kv_dtype: str, engine: str
+    spec: ModelSpec, gpu: str, degrees: Parallelism, weights_dtype: WeightsDtype, kv_dtype: str, engine: str
 ) -> MemoryLedger:
     from simserve.hardware import load_gpu
     from simserve.model import memory_ledger, memory_rules
@@ -120,7 +147,10 @@ def _ledger(
 
 
 def _facts(
-    spec: ModelSpec, degrees: Parallelism | None = None, weights_dtype: str = "bf16", kv_dtype: str = "bf16"
+    spec: ModelSpec,
+    degrees: Parallelism | None = None,
+    weights_dtype: WeightsDtype = "bf16",
+    kv_dtype: str = "bf16",
 ) -> dict[str, Any]:
     from simserve.model import (
         Parallelism,

@@ -9,6 +9,7 @@ from simserve.units import GB
 
 if TYPE_CHECKING:
     from simserve.model import MemoryLedger, ModelSpec, Parallelism
+    from simserve.model.dtypes import WeightsDtype
     from simserve.model.spec import Attention, Ffn, LayerGroup
 
 _BAR_CELLS = 12
@@ -42,7 +43,7 @@ def print_table(specs: list[ModelSpec]) -> None:
     Console().print(table)
 
 
-def print_model(spec: ModelSpec, degrees: Parallelism, weights_dtype: str, kv_dtype: str) -> None:
+def print_model(spec: ModelSpec, degrees: Parallelism, weights_dtype: WeightsDtype, kv_dtype: str) -> None:
     """Print layers and derived figures of one model."""
     from rich.console import Console
     from rich.table import Table
@@ -92,7 +93,7 @@ def print_ledger(ledger: MemoryLedger, gpu: str) -> None:
 
 
 def _figures(
-    spec: ModelSpec, degrees: Parallelism, weights_dtype: str, kv_dtype: str
+    spec: ModelSpec, degrees: Parallelism, weights_dtype: WeightsDtype, kv_dtype: str
 ) -> list[tuple[str, str]]:
     from simserve.model import (
         active_params,
@@ -103,6 +104,7 @@ def _figures(
         weight_bytes_per_gpu,
         weight_bytes_total,
     )
+    from simserve.model.dtypes import dtype_words
 
     spread = f"tp {degrees.tp}, pp {degrees.pp}, dp {degrees.dp}, ep {degrees.ep}"
     whole, share = weight_bytes_total(spec, weights_dtype), weight_bytes_per_gpu(spec, degrees, weights_dtype)
@@ -114,7 +116,10 @@ def _figures(
         ("parameters", f"{total_params(spec) / GB:.2f} B, active {active_params(spec) / GB:.2f} B"),
         ("FLOPs per token", f"{flops_per_token(spec) / 1e9:.1f} GFLOP outside attention scores"),
         ("KV cache", f"{token:,} B per token in {kv_dtype}; {rank:,} B per GPU ({spread})"),
-        ("weights", f"{whole / GB:.1f} GB in {weights_dtype}; {share / GB:.2f} GB per GPU ({spread})"),
+        (
+            "weights",
+            f"{whole / GB:.1f} GB in {dtype_words(weights_dtype)}; {share / GB:.2f} GB per GPU ({spread})",
+        ),
         ("longest context", f"{spec.max_position_embeddings:,} tokens"),
         ("source", spec.source),
     ]

@@ -12,6 +12,7 @@ from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.kernels.machine import MoeBackend
 from simserve.latency.profiles import ProfileStore, shipped_profiles
 from simserve.latency.roofline import BYTES, peaks_of
+from simserve.model.dtypes import WeightsDtype, kernel_types
 from simserve.model.parallel import Parallelism
 from simserve.model.spec import ModelSpec
 
@@ -21,8 +22,8 @@ Analytic = Literal["allow", "refuse"]
 class KernelSettings(TypedDict, total=False):
     """Types, load and profiles; defaults as in `setting_of`."""
 
-    weights_dtype: str
-    """Of the layers' matrices; embedding, router and head stay at 16 bit."""
+    weights_dtype: WeightsDtype
+    """Of the layers' matrices, or of each part; embedding, router and head stay at 16 bit."""
     kv_dtype: str
     experts_dtype: str | None
     """Of routed experts, where it differs (gpt-oss: bf16 and mxfp4)."""
@@ -55,7 +56,7 @@ def setting_of(
     gpu: GpuSpec,
     parallelism: Parallelism,
     *,
-    weights_dtype: str = "bf16",
+    weights_dtype: WeightsDtype = "bf16",
     kv_dtype: str = "bf16",
     experts_dtype: str | None = None,
     expert_load: ExpertLoad = "uniform",
@@ -69,10 +70,8 @@ def setting_of(
     redundant_experts: int = 0,
 ) -> Setting:
     """Return what every block needs to know (see `KernelSettings`)."""
-    _check_dtypes(weights_dtype=weights_dtype, kv_dtype=kv_dtype, experts_dtype=experts_dtype)
-    experts_dtype = experts_dtype or weights_dtype
-    if weights_dtype == "mxfp4":
-        weights_dtype = "bf16"
+    types = kernel_types(weights_dtype, experts_dtype)
+    _check_dtype(kv_dtype)
     machine = Machine(
         gpu.name,
         peaks_of(gpu),
@@ -87,9 +86,8 @@ def setting_of(
         machine,
         spec.hidden_size,
         parallelism,
-        weights_dtype,
+        types,
         kv_dtype,
-        experts_dtype,
         expert_load,
         gpu.gpus_per_node,
         lockstep,
@@ -99,8 +97,7 @@ def setting_of(
     )
 
 
-def _check_dtypes(**dtypes: str | None) -> None:
-    for name, dtype in dtypes.items():
-        if dtype is not None and dtype not in BYTES:
-            hint = nearest(dtype, BYTES)
-            raise ScenarioError(f"{name}: unknown dtype {dtype!r}{hint}; known: {', '.join(BYTES)}")
+def _check_dtype(kv_dtype: str) -> None:
+    if kv_dtype not in BYTES:
+        hint = nearest(kv_dtype, BYTES)
+        raise ScenarioError(f"kv_dtype: unknown dtype {kv_dtype!r}{hint}; known: {', '.join(BYTES)}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simserve.errors import ScenarioError
+from simserve.model.dtypes import WeightsDtype
 from simserve.model.kv import kv_bytes_per_token_per_rank
 from simserve.model.parallel import Parallelism
 from simserve.model.spec import ModelSpec
@@ -88,7 +89,7 @@ def draft_memory(
     drafter: Drafter,
     parallel: Parallelism,
     *,
-    weights_dtype: str,
+    weights_dtype: WeightsDtype,
     kv_dtype: str,
     experts_dtype: str | None,
     redundant_experts: int = 0,

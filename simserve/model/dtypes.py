@@ -1,48 +1,45 @@
-"""Bytes per parameter of weight formats, and the kinds of KV cache.
+"""Bytes per parameter of weight formats, the types of a checkpoint's parts, and the kinds of KV cache.
 
-A checkpoint's format holds for its matrices; embeddings, head, router and norms stay in 16 bits, as the
-published FP8 and FP4 checkpoints keep them.
+A format holds for the matrices of the layers; embedding, router and norms stay in 16 bits (32 with fp32),
+as the published FP8 and FP4 checkpoints keep them, and so does the head unless it is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from simserve.errors import ScenarioError, nearest
 
 PLAIN_BYTES = 2.0
-"""Bytes of a parameter that no format touches (16 bits)."""
-
-
-@dataclass(frozen=True)
-class WeightFormat:
-    """Bytes per parameter, scales included."""
-
-    name: str
-    matrix_bytes: float
-    """Parameters of attention, dense MLP and shared experts."""
-    expert_bytes: float
-    """Parameters of routed experts."""
-    plain_bytes: float = PLAIN_BYTES
-    """Parameters that no format touches."""
-
-
-def _uniform(name: str, matrix_bytes: float) -> WeightFormat:
-    return WeightFormat(name, matrix_bytes, matrix_bytes)
-
-
-_FORMATS = {
-    "fp32": WeightFormat("fp32", 4.0, 4.0, plain_bytes=4.0),
-    "bf16": _uniform("bf16", 2.0),
-    "fp16": _uniform("fp16", 2.0),
-    "fp8": _uniform("fp8", 1.0),
-    "fp8_block": _uniform("fp8_block", 1 + 4 / (128 * 128)),  # one fp32 scale per 128 x 128
-    "int8": _uniform("int8", 1.0),
-    "int4": _uniform("int4", 0.5 + 2 / 128),  # a 16-bit scale per 128 (GPTQ, AWQ)
-    "nvfp4": _uniform("nvfp4", 0.5 + 1 / 16),  # an fp8 scale per 16
-    "mxfp4": WeightFormat("mxfp4", 2.0, 0.5 + 1 / 32),  # gpt-oss: experts only, an 8-bit scale per 32
+"""Bytes of a parameter in 16 bits."""
+_BYTES = {
+    "fp32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "fp8_block": 1 + 4 / (128 * 128),  # one fp32 scale per 128 x 128
+    "int8": 1.0,
+    "int4": 0.5 + 2 / 128,  # a 16-bit scale per 128 (GPTQ, AWQ)
+    "int4_g64": 0.5 + 2 / 64,
+    "int4_g32": 0.5 + 2 / 32,
+    "int4_channel": 0.5,
+    "nf4": 0.5 + 4 / 64,  # bitsandbytes: an fp32 scale per 64
+    "nf4_double": 0.5 + 1 / 64 + 4 / (64 * 256),  # the scales at 8 bit, with one of their own per 256
+    "nvfp4": 0.5 + 1 / 16,  # an fp8 scale per 16
+    "mxfp4": 0.5 + 1 / 32,  # an 8-bit scale per 32
 }
+"""Bytes per parameter, scales included."""
+_KERNELS = {
+    "int4_g64": "int4",
+    "int4_g32": "int4",
+    "int4_channel": "int4",
+    "nf4": "int4",
+    "nf4_double": "int4",
+}
+"""The format by whose kernels a format is computed, where that is another."""
 _WEIGHT_ALIASES = {
     "float32": "fp32",
     "bfloat16": "bf16",
@@ -61,23 +58,114 @@ _KV_ALIASES = {
     "fp8_e4m3": "fp8",
     "fp8_e5m2": "fp8",
 }
+_PART_OF_KIND = {
+    "attention": "attention",
+    "dense_ffn": "dense",
+    "shared_expert": "shared_experts",
+    "routed_expert": "routed_experts",
+    "head": "head",
+}
 
 
-def weight_format(dtype: str, experts_dtype: str | None = None) -> WeightFormat:
-    """Return the format called `dtype`, with routed experts in another one if that is given.
+class WeightTypes(BaseModel):
+    """A type for each part of a checkpoint; a part that is not named keeps the checkpoint's own."""
 
-    Raises `ScenarioError` naming the known ones.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    attention: str | None = Field(None, description="Type of the attention's projections.")
+    dense: str | None = Field(None, description="Type of dense MLPs.")
+    shared_experts: str | None = Field(None, description="Type of shared experts.")
+    routed_experts: str | None = Field(None, description="Type of routed experts.")
+    head: str | None = Field(None, description="Type of the output head, where it is not the embedding.")
+
+    @property
+    def words(self) -> str:
+        """The types, in words: `bf16, routed experts int4_g32`."""
+        named = {name.replace("_", " "): dtype for name, dtype in self if dtype is not None}
+        first = next(iter(named.values()), "bf16")
+        rest = [f"{name} {dtype}" for name, dtype in named.items() if dtype != first]
+        return ", ".join([first, *rest])
+
+    @property
+    def activation(self) -> str:
+        """The type of hidden states, embedding, router and norms."""
+        return self.head if self.head in ("fp16", "fp32") else "bf16"
+
+    def of(self, kind: str) -> str:
+        """Return the type of a part of that kind (see `parts.Kind`), once every part has one."""
+        return str(getattr(self, _PART_OF_KIND[kind])) if kind in _PART_OF_KIND else self.activation
+
+
+WeightsDtype = str | WeightTypes
+"""What a deployment says of its weights: one format, or one for each part."""
+
+
+@dataclass(frozen=True)
+class WeightFormat:
+    """Bytes per parameter of each kind of part, scales included."""
+
+    types: WeightTypes
+
+    @property
+    def expert_bytes(self) -> float:
+        """Of routed experts."""
+        return self.of("routed_expert")
+
+    def of(self, kind: str) -> float:
+        """Return the bytes per parameter of a part of that kind (see `parts.Kind`)."""
+        return _BYTES[self.types.of(kind)]
+
+
+def weight_types(dtype: WeightsDtype, experts_dtype: str | None = None) -> WeightTypes:
+    """Return the type of every part: `dtype`, with routed experts in another one if that is given.
+
+    One format is that of all matrices but the head; `mxfp4` alone means routed experts beside 16 bit, as in
+    gpt-oss. Raises `ScenarioError` naming the known ones.
     """
-    matrices = _FORMATS[_canonical(dtype, _FORMATS, _WEIGHT_ALIASES, "weights dtype")]
+    if isinstance(dtype, WeightTypes):
+        known = {name: _weights(value) for name, value in dtype if value is not None}
+        types = _uniform("bf16").model_copy(update=known)
+    else:
+        types = _uniform(_weights(dtype))
     if experts_dtype is None:
-        return matrices
-    experts = _FORMATS[_canonical(experts_dtype, _FORMATS, _WEIGHT_ALIASES, "experts dtype")]
-    return replace(matrices, expert_bytes=experts.expert_bytes)
+        return types
+    return types.model_copy(update={"routed_experts": _weights(experts_dtype, "experts dtype")})
+
+
+def weight_format(dtype: WeightsDtype, experts_dtype: str | None = None) -> WeightFormat:
+    """Return the bytes of every part (arguments and errors as of `weight_types`)."""
+    return WeightFormat(weight_types(dtype, experts_dtype))
 
 
 def quantised_bytes() -> dict[str, float]:
     """Return the bytes of one element in each format, scales included, where the format holds."""
-    return {name: fmt.expert_bytes for name, fmt in _FORMATS.items()}
+    return dict(_BYTES)
+
+
+def kernel_types(dtype: WeightsDtype, experts_dtype: str | None = None) -> WeightTypes:
+    """Return the type of every part by whose kernels it is computed."""
+    types = weight_types(dtype, experts_dtype)
+    return WeightTypes(**{name: _KERNELS.get(str(value), value) for name, value in types})
+
+
+def dtype_words(dtype: WeightsDtype) -> str:
+    """Return a format or the types of parts, in words."""
+    return dtype if isinstance(dtype, str) else dtype.words
+
+
+def _uniform(dtype: str) -> WeightTypes:
+    matrices = "bf16" if dtype == "mxfp4" else dtype
+    return WeightTypes(
+        attention=matrices,
+        dense=matrices,
+        shared_experts=matrices,
+        routed_experts=dtype,
+        head=dtype if dtype in ("fp16", "fp32") else "bf16",
+    )
+
+
+def _weights(dtype: str, kind: str = "weights dtype") -> str:
+    return _canonical(dtype, _BYTES, _WEIGHT_ALIASES, kind)
 
 
 def kv_cache_dtype(dtype: str) -> str:

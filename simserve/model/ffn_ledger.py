@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
+from simserve.model.dtypes import WeightsDtype, weight_types
 from simserve.model.ledger import MemoryLine
 from simserve.model.memory_rules import KERNELS_BYTES, nccl_bytes
 from simserve.model.parallel import Parallelism
@@ -17,7 +18,7 @@ def ffn_ledger(
     gpu: GpuSpec,
     gpus: int,
     *,
-    weights_dtype: str,
+    weights_dtype: WeightsDtype,
     experts_dtype: str | None,
     redundant_experts: int,
     share: float,
@@ -36,14 +37,15 @@ def ffn_ledger(
         spec, spread, weights_dtype, redundant_experts=redundant_experts, experts_dtype=experts_dtype
     )
     outside = gpu.hbm_bytes - int(share * gpu.hbm_bytes)
+    types = weight_types(weights_dtype, experts_dtype)
     rows = [
         ("outside the share", outside, f"1 - {share:g} of the HBM: activations, the CUDA context"),
-        ("dense MLP weights", weights.dense_ffn, f"{weights_dtype}, a copy on each FFN GPU"),
-        ("shared expert weights", weights.shared_expert, f"{weights_dtype}, a copy on each FFN GPU"),
+        ("dense MLP weights", weights.dense_ffn, f"{types.dense}, a copy on each FFN GPU"),
+        ("shared expert weights", weights.shared_expert, f"{types.shared_experts}, a copy on each FFN GPU"),
         (
             "routed expert weights",
             weights.routed_expert,
-            f"{experts_dtype or weights_dtype}, spread over {gpus} FFN GPUs",
+            f"{types.routed_experts}, spread over {gpus} FFN GPUs",
         ),
         ("other", KERNELS_BYTES + nccl_bytes(gpus), f"kernels {KERNELS_BYTES / GIB:.1f} GiB, buffers"),
     ]

@@ -13,6 +13,7 @@ from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
 from simserve.model.activation import activation_peak
 from simserve.model.draft import DraftMemory
+from simserve.model.dtypes import WeightsDtype, weight_types
 from simserve.model.kv import KvFootprint, stage_footprint
 from simserve.model.kv_groups import KvGroups
 from simserve.model.memory_rules import (
@@ -92,7 +93,7 @@ class MemorySettings:
     spec: ModelSpec
     gpu: GpuSpec
     parallelism: Parallelism
-    weights_dtype: str
+    weights_dtype: WeightsDtype
     kv_dtype: str
     block_size: int
     gpu_memory_utilization: float
@@ -178,15 +179,22 @@ def _fixed_lines(settings: MemorySettings) -> list[MemoryLine]:
 
 def _weight_lines(settings: MemorySettings, weights: WeightBytes) -> list[MemoryLine]:
     degrees = settings.parallelism
-    dtype, spread = settings.weights_dtype, f"tp {degrees.tp}"
+    types = weight_types(settings.weights_dtype, settings.experts_dtype)
+    spread = f"tp {degrees.tp}"
     experts = f"spread over tp x dp = {degrees.tp * degrees.dp} GPUs, ep {degrees.ep}"
+    bits = 32 if types.activation == "fp32" else 16
+    ends = f"{bits} bit" if types.head in ("fp32", "fp16", "bf16") else f"16 bit, head {types.head}"
     rows = [
-        ("embedding and head", weights.embedding_and_head, f"16 bit, {spread}"),
-        ("attention weights", weights.attention, f"{dtype}, {spread}, KV heads and latents copied as needed"),
-        ("dense MLP weights", weights.dense_ffn, f"{dtype}, {spread}"),
-        ("shared expert weights", weights.shared_expert, f"{dtype}, {spread}"),
-        ("routed expert weights", weights.routed_expert, f"{settings.experts_dtype or dtype}, {experts}"),
-        ("norms and routers", weights.plain, "16 bit, on every GPU"),
+        ("embedding and head", weights.embedding_and_head, f"{ends}, {spread}"),
+        (
+            "attention weights",
+            weights.attention,
+            f"{types.attention}, {spread}, KV heads and latents copied as needed",
+        ),
+        ("dense MLP weights", weights.dense_ffn, f"{types.dense}, {spread}"),
+        ("shared expert weights", weights.shared_expert, f"{types.shared_experts}, {spread}"),
+        ("routed expert weights", weights.routed_expert, f"{types.routed_experts}, {experts}"),
+        ("norms and routers", weights.plain, f"{bits} bit, on every GPU"),
     ]
     return [MemoryLine(name, size, basis) for name, size, basis in rows if size]
 

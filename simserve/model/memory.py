@@ -8,6 +8,7 @@ from __future__ import annotations
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
 from simserve.model.draft import DraftMemory
+from simserve.model.dtypes import WeightsDtype
 from simserve.model.kv_groups import KvGroups
 from simserve.model.ledger import MemoryLedger, MemoryLine, MemorySettings, raw_ledger
 from simserve.model.memory_advice import explain_shortage
@@ -23,7 +24,7 @@ def memory_ledger(
     gpu: GpuSpec,
     parallelism: Parallelism,
     *,
-    weights_dtype: str,
+    weights_dtype: WeightsDtype,
     kv_dtype: str,
     block_size: int,
     gpu_memory_utilization: float,

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from simserve.model.checkpoint import PLAIN, Checkpoint
+
 
 @dataclass(frozen=True)
 class GqaAttention:
@@ -121,6 +123,8 @@ class ModelSpec:
     """Rows of a learned position embedding (GPT-2 and GPT-3); 0 with rotary positions."""
     layer_order: tuple[int, ...] = ()
     """Index into `layers` of each layer, first to last; empty if the groups simply follow one another."""
+    checkpoint: Checkpoint = PLAIN
+    """The types of its weights and KV cache, which hold unless a deployment says otherwise."""
 
     @property
     def num_layers(self) -> int:

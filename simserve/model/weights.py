@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from simserve.errors import ScenarioError
-from simserve.model.dtypes import WeightFormat, weight_format
+from simserve.model.dtypes import WeightFormat, WeightsDtype, weight_format
 from simserve.model.experts import touched_experts
 from simserve.model.parallel import Parallelism
 from simserve.model.params import all_parts
@@ -40,7 +40,7 @@ class WeightBytes:
 def weight_bytes_per_gpu(
     spec: ModelSpec,
     parallelism: Parallelism,
-    weights_dtype: str,
+    weights_dtype: WeightsDtype,
     *,
     redundant_experts: int = 0,
     experts_dtype: str | None = None,
@@ -55,7 +55,7 @@ def weight_bytes_per_gpu(
 def weight_bytes_per_stage(
     spec: ModelSpec,
     parallelism: Parallelism,
-    weights_dtype: str,
+    weights_dtype: WeightsDtype,
     *,
     redundant_experts: int = 0,
     experts_dtype: str | None = None,
@@ -70,12 +70,12 @@ def weight_bytes_per_stage(
     return [_stage_bytes(spec, stage, spread) for stage in pipeline_stages(spec, parallelism.pp)]
 
 
-def weight_bytes_total(spec: ModelSpec, weights_dtype: str) -> int:
+def weight_bytes_total(spec: ModelSpec, weights_dtype: WeightsDtype) -> int:
     """Return the bytes of the whole model, each weight once."""
     return weight_bytes_per_gpu(spec, Parallelism(), weights_dtype)
 
 
-def weight_bytes_read(spec: ModelSpec, tokens: float, weights_dtype: str) -> float:
+def weight_bytes_read(spec: ModelSpec, tokens: float, weights_dtype: WeightsDtype) -> float:
     """Return the bytes that a step of `tokens` tokens must read, each weight of the model once.
 
     Of the routed experts only those that uniform routing touches in expectation; of the embedding only
@@ -90,7 +90,7 @@ def weight_bytes_read(spec: ModelSpec, tokens: float, weights_dtype: str) -> flo
         total += count * part.params * share * _param_bytes(part, fmt)
     if spec.tie_word_embeddings:  # the head reads the whole embedding
         rest = 1 - min(1.0, tokens / spec.vocab_size)
-        total += spec.vocab_size * spec.hidden_size * fmt.plain_bytes * rest
+        total += spec.vocab_size * spec.hidden_size * fmt.of("embedding") * rest
     return total + _expert_bytes_read(spec, tokens, fmt)
 
 
@@ -182,9 +182,7 @@ _KINDS = ("attention", "dense_ffn", "shared_expert", "routed_expert", "plain")
 
 
 def _param_bytes(part: Part, fmt: WeightFormat) -> float:
-    if not part.quantised:
-        return fmt.plain_bytes
-    return fmt.expert_bytes if part.kind == "routed_expert" else fmt.matrix_bytes
+    return fmt.of(part.kind if part.quantised or part.kind == "head" else "plain")
 
 
 def _expert_bytes_read(spec: ModelSpec, tokens: float, fmt: WeightFormat) -> float:

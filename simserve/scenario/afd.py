@@ -120,7 +120,7 @@ def with_ffn(facts: PoolFacts, ffn: FfnPool | None, spec: PoolSpec) -> PoolFacts
         weight_bytes=own + copied * ffn.gpus / spec.dp,
         expert_bytes=held["routed expert weights"] * ffn.gpus / spec.dp,
         beside_gpus=every,
-        beside_flops=every * peaks_of(ffn.gpu).flops(spec.weights_dtype),
+        beside_flops=every * peaks_of(ffn.gpu).flops(str(spec.types.routed_experts)),
         beside_bytes_per_s=every * ffn.gpu.hbm_bytes_per_s,
         beside_price_per_hour=every * (price or 0.0),
     )

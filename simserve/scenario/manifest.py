@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from simserve import __version__
 from simserve.core import Trace
 from simserve.metrics.comparison import requests_sha256
+from simserve.model.dtypes import dtype_words
 from simserve.scenario.compare import OF_THE_COMPARISON
 from simserve.scenario.component_spec import RouterSpec
 from simserve.scenario.files import portable
@@ -102,7 +103,7 @@ def _pool(pool: BuiltPool) -> dict[str, Any]:
         "pp": spec.pp,
         "dp": spec.dp,
         "ep": spec.ep,
-        "weights_dtype": spec.weights_dtype,
+        "weights_dtype": dtype_words(spec.weights_dtype),
         "kv_dtype": spec.kv_dtype,
         "settings": pool_settings(pool),
         "engine": pool.engine.label,

@@ -234,7 +234,7 @@ def _placement(
 
 
 def _expert_bytes(model: ModelSpec, moe: MoeFfn, spec: PoolSpec) -> int:
-    size = weight_format(spec.weights_dtype, spec.experts_dtype).expert_bytes
+    size = weight_format(model.checkpoint.weights_dtype(spec.weights_dtype), spec.experts_dtype).expert_bytes
     return round(3 * model.hidden_size * moe.moe_intermediate_size * size)
 
 

@@ -21,6 +21,8 @@ from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.lockstep import LockstepLatency
 from simserve.model import ModelSpec, Parallelism
 from simserve.model.attention import flops_per_pair
+from simserve.model.checkpoint import AUTO, PLAIN
+from simserve.model.dtypes import dtype_words
 from simserve.model.kv import kv_bytes_per_token, kv_bytes_per_token_per_rank
 from simserve.model.memory import MemoryLedger
 from simserve.scenario.afd import FfnPool, afd_assumptions
@@ -175,6 +177,7 @@ def build_pool(
     with loaded.blame("pools", index, "expert_load"):
         experts = _experts(loaded, index, model, ffn.gpu if ffn else gpu, spec, latency)
     assumptions = _assumptions(engine, latency) + tier_assumptions(tiers, link)
+    assumptions += _types_of(loaded, index, model, spec)
     assumptions += grouping(model, spec, engine).assumptions + afd_assumptions(ffn)
     assumptions += speculation.assumptions if speculation is not None else ()
     return BuiltPool(
@@ -248,6 +251,17 @@ def _latency(
             **settings,
         )
     return compiled[key]
+
+
+def _types_of(loaded: LoadedScenario, index: int, model: ModelSpec, spec: PoolSpec) -> tuple[str, ...]:
+    """Return what the checkpoint decided about weights and KV cache, in words."""
+    asked, own = loaded.scenario.pools[index], model.checkpoint
+    words = []
+    if not isinstance(asked.weights_dtype, str) or asked.weights_dtype == AUTO:
+        words.append(f"weights {dtype_words(spec.weights_dtype)}")
+    if asked.kv_dtype == AUTO and own.kv != PLAIN.kv:
+        words.append(f"KV cache {own.kv}")
+    return (f"{' and '.join(words)}, by the {own.source}",) if words and own.source else ()
 
 
 def _assumptions(engine: ResolvedEngine, latency: TableLatency | LockstepLatency) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from simserve.latency import ProfileStore
 from simserve.latency.roofline import peaks_of
 from simserve.model import ModelSpec, Parallelism
 from simserve.model.attention import flops_per_pair
-from simserve.model.dtypes import kv_cache_dtype, weight_format
+from simserve.model.dtypes import kv_cache_dtype, weight_types
 from simserve.model.kv import kv_bytes_per_token_per_rank
 from simserve.model.memory import MemoryLedger, memory_ledger
 from simserve.model.memory_rules import memory_rules
@@ -64,9 +64,10 @@ def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: Pr
     engine = resolve_engine(loaded, index, gpu.hbm_bytes, longest)
     parallel = Parallelism(tp=spec.tp, pp=spec.pp, dp=spec.dp, ep=spec.ep)
     with loaded.blame("pools", index, "weights_dtype"):
-        weight_format(spec.weights_dtype)
+        spec = _typed(spec, model)
+        weight_types(spec.weights_dtype)
     with loaded.blame("pools", index, "experts_dtype"):
-        weight_format(spec.weights_dtype, spec.experts_dtype)
+        weight_types(spec.weights_dtype, spec.experts_dtype)
     with loaded.blame("pools", index, "kv_dtype"):
         kv_cache_dtype(spec.kv_dtype)
     with loaded.blame("pools", index):
@@ -87,6 +88,16 @@ def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: Pr
     check_lengths(loaded, index, engine, limit.tokens)
     facts = with_ffn(_facts(model, gpu, parallel, spec, engine.sequences), ffn, spec)
     return PlannedPool(spec, gpu, engine, parallel, ledger, limit, facts, ffn, speculation)
+
+
+def _typed(spec: PoolSpec, model: ModelSpec) -> PoolSpec:
+    """Return the pool with the checkpoint's types where it leaves them to the checkpoint."""
+    own = model.checkpoint
+    types = {
+        "weights_dtype": own.weights_dtype(spec.weights_dtype),
+        "kv_dtype": own.kv_dtype(spec.kv_dtype),
+    }
+    return spec.model_copy(update=types)
 
 
 def _check_experts(spec: PoolSpec, model: ModelSpec) -> None:
@@ -174,6 +185,13 @@ def _beside_reserve(limit: Limit, ledger: MemoryLedger, reserved_tokens: int) ->
     return Limit(room, f"longest sequence beside {reserved_tokens:,} tokens reserved for its answer")
 
 
+def _peak_flops(spec: PoolSpec, gpu: GpuSpec) -> float:
+    """Return the FLOP/s that utilisation is a share of; with a type for each part, the fastest's."""
+    given = spec.weights_dtype
+    dtypes = [given] if isinstance(given, str) else [dtype for _, dtype in spec.types if dtype]
+    return max(peaks_of(gpu).flops(dtype) for dtype in dtypes)
+
+
 def _facts(
     model: ModelSpec, gpu: GpuSpec, parallel: Parallelism, spec: PoolSpec, max_running: int
 ) -> PoolFacts:
@@ -192,7 +210,7 @@ def _facts(
         replicas=spec.replicas * parallel.dp,
         gpus_per_replica=gpus,
         gpu=gpu.name,
-        peak_flops=peaks_of(gpu).flops(spec.weights_dtype),
+        peak_flops=_peak_flops(spec, gpu),
         hbm_bytes_per_s=gpu.hbm_bytes_per_s,
         flops_per_token=flops_per_token(model),
         flops_per_pair=flops_per_pair(model),

@@ -10,6 +10,8 @@ from simserve.latency.blocks.plan import All2All
 from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.kernels.machine import MoeBackend
 from simserve.latency.overlap import OverlapSpec
+from simserve.model.checkpoint import AUTO
+from simserve.model.dtypes import WeightTypes, weight_types
 from simserve.scenario.afd_spec import AfdSpec
 from simserve.scenario.component_spec import EngineSpec
 from simserve.scenario.kv_tier_spec import KvTierPolicySpec, KvTierSpec
@@ -37,10 +39,17 @@ class PoolSpec(Part):
         default=EngineSpec.model_validate({}),
         description="Engine options of this pool; they win over the scenario's engine.",
     )
-    weights_dtype: str = Field("bf16", description="Type of the weights: bf16, fp8 ...")
-    kv_dtype: str = Field("bf16", description="Type of the KV cache: bf16, fp8 ...")
+    weights_dtype: str | WeightTypes = Field(
+        AUTO,
+        description="Type of the weights: bf16, fp8 ..., or a mapping of one for each part; auto: what the "
+        "model's checkpoint ships in.",
+    )
+    kv_dtype: str = Field(
+        AUTO,
+        description="Type of the KV cache: bf16, fp8 ...; auto: what the checkpoint asks for, else bf16.",
+    )
     experts_dtype: str | None = Field(
-        None, description="Type of the routed experts' weights; default: weights_dtype."
+        None, description="Type of the routed experts' weights; default: that of weights_dtype."
     )
     moe_backend: MoeBackend | None = Field(
         None,
@@ -85,6 +94,11 @@ class PoolSpec(Part):
     price_per_gpu_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         None, description="Price of one GPU for one hour, in any currency."
     )
+
+    @property
+    def types(self) -> WeightTypes:
+        """The type of every part of the weights, once nothing is left to the checkpoint."""
+        return weight_types(self.weights_dtype, self.experts_dtype)
 
     def shown(self, key: str) -> str:
         """Return the value of a key for a message: a number or a word, or `...` for a mapping or a list."""

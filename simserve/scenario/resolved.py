@@ -90,13 +90,16 @@ def pool_settings(pool: BuiltPool) -> dict[str, Any]:
 def _filled_in(pool: BuiltPool, plain: dict[str, Any]) -> dict[str, Any]:
     """Return the pool with what the engine version, the model and the memory decided, in a fixed order."""
     spec = pool.spec
+    given = spec.weights_dtype
     decided: dict[str, Any] = {
+        "weights_dtype": given if isinstance(given, str) else given.model_dump(exclude_none=True),
+        "kv_dtype": spec.kv_dtype,
         "engine": pool.engine.as_mapping(),
         "max_model_len": pool.limit.tokens,
         "gpu_memory_utilization": pool.engine.gpu_memory_utilization,
     }
     if has_experts(pool.model):
-        decided["experts_dtype"] = spec.experts_dtype or spec.weights_dtype
+        decided["experts_dtype"] = spec.types.routed_experts
         load = spec.expert_load or DEFAULT_EXPERT_LOAD
         decided["expert_load"] = load if isinstance(load, str) else load.as_mapping()
     if pool.kv_tiers:

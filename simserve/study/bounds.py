@@ -18,6 +18,7 @@ from simserve.core import Trace
 from simserve.errors import UserError
 from simserve.latency.roofline import BYTES, peaks_of
 from simserve.model import ModelSpec
+from simserve.model.dtypes import kernel_types
 from simserve.model.params import active_params
 from simserve.scenario.build import Parts
 from simserve.scenario.load import LoadedScenario, changed
@@ -130,9 +131,15 @@ def _units(replicas: float, pool: PlannedPool) -> int:
 
 def least_step_s(model: ModelSpec, pool: PlannedPool) -> float:
     """Return the least time of a decode step: the weights of one token, read stage by stage, by all ranks."""
-    dtypes = (pool.spec.weights_dtype, pool.spec.experts_dtype or pool.spec.weights_dtype)
+    dtypes = _dtypes(pool)
     weights = _multiplied(model) * min(BYTES[dtype] for dtype in dtypes)
     return weights / (pool.spec.tp * pool.spec.dp * pool.gpu.hbm_bytes_per_s)
+
+
+def _dtypes(pool: PlannedPool) -> set[str]:
+    """Return the types of the weights of layers, by their kernels."""
+    types = kernel_types(pool.spec.weights_dtype, pool.spec.experts_dtype)
+    return {str(dtype) for name, dtype in types if name != "head"}
 
 
 def _multiplied(model: ModelSpec) -> float:
@@ -147,5 +154,4 @@ def _flops(model: ModelSpec) -> float:
 def _peak(pool: PlannedPool) -> float:
     """Return FLOP/s of a replica, whichever dtype is fastest of those that its weights may use."""
     peaks = peaks_of(pool.gpu)
-    dtypes = {pool.spec.weights_dtype, pool.spec.experts_dtype or pool.spec.weights_dtype}
-    return max(peaks.flops(dtype) for dtype in dtypes) * pool.spec.tp * pool.spec.pp * pool.spec.dp
+    return max(peaks.flops(dtype) for dtype in _dtypes(pool)) * pool.spec.tp * pool.spec.pp * pool.spec.dp

@@ -33,6 +33,7 @@ from simserve.latency.overhead import IDEAL, VLLM
 from simserve.latency.profile_file import ProfileTable, write_profile
 from simserve.latency.roofline import Peaks
 from simserve.latency.table_latency import TableLatency
+from simserve.model.dtypes import weight_types
 from simserve.model.parallel import Parallelism
 from simserve.model.spec import MlaAttention
 from simserve.scenario.kv_tier_spec import KvTierSpec
@@ -304,7 +305,9 @@ def test_a_group_reads_the_counts(tmp_path: Path) -> None:
     """The same step with and without the table: only what the ranks' experts take differs."""
     durations = {}
     for name, here in (("with", counted(tmp_path / "with", 1.0)), ("without", machine(tmp_path / "without"))):
-        setting = Setting(here, 1024, Parallelism(dp=4, ep=4), "bf16", "bf16", "bf16", "uniform", 8, True)
+        setting = Setting(
+            here, 1024, Parallelism(dp=4, ep=4), weight_types("bf16"), "bf16", "uniform", 8, True
+        )
         kernels = GatheredGroup(setting, EXPERTS)
         layers = MoeLayers([GroupLayers(kernels, [], [], 0.0, 1)], 4, 0.0)
         maximum = RankMaximum(np.full((1, 32), 2 / 32), contiguous(1, 32, 4), samples=50)

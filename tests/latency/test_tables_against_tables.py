@@ -20,6 +20,7 @@ from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mla import Latent, MlaDecode
 from simserve.latency.roofline import peaks_of
 from simserve.model import Parallelism, load_model
+from simserve.model.dtypes import weight_types
 from simserve.model.spec import MlaAttention
 
 PACK = SHARED / "kernel_profiles"
@@ -79,7 +80,7 @@ def test_whole_mla_blocks_on_h200(dtype):
     ratios = []
     for (heads, batch), some in rows.groupby(["q_heads", "batch"]):
         latent = Latent(int(heads), deepseek(), "bf16")
-        setting = Setting(h200, 7168, Parallelism(), dtype, "bf16", dtype, "uniform", 8)
+        setting = Setting(h200, 7168, Parallelism(), weight_types(dtype), "bf16", "uniform", 8)
         parts = [op for op in _linear_ops(latent, setting) if op.name != "norm"]
         linear_us = sum(float(op.cost(np.array([float(batch)])).us[0]) for op in parts)
         core = MlaDecode(h200, latent, dtype).cost(float(batch), some.kv_len.to_numpy(float))

@@ -34,8 +34,8 @@ def add_mla(plan: Plan, attention: MlaAttention, setting: Setting, times: int) -
     products = setting.gemms(attention_parts(attention, setting.hidden))
     del products[LATENT_UP]  # attention computes it
     plan.add(_linear_ops(latent, products, setting), times)
-    decode = MlaDecode(setting.machine, latent, setting.weights_dtype)
-    prefill = MlaPrefill(setting.machine, latent, setting.weights_dtype, decode)
+    decode = MlaDecode(setting.machine, latent, setting.dtype_of("attention"))
+    prefill = MlaPrefill(setting.machine, latent, setting.dtype_of("attention"), decode)
     plan.attention.append(AttentionLayers("MLA attention", decode, prefill, times, products=(prefill.up,)))
 
 

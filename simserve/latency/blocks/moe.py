@@ -69,7 +69,7 @@ def experts_of(ffn: MoeFfn, setting: Setting) -> Experts:
         real_picks(ffn),
         group // parallel.ep,
         parallel.ep,
-        setting.experts_dtype,
+        setting.dtype_of("routed_expert"),
     )
 
 

@@ -15,6 +15,7 @@ from simserve.latency.kernels.gemm import gemm
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mixed import MeasuredMixes
 from simserve.latency.kernels.tail import WalkTail
+from simserve.model.dtypes import WeightTypes
 from simserve.model.parallel import Parallelism
 from simserve.model.parts import Kind, Part, products
 
@@ -118,9 +119,9 @@ class Setting:
     machine: Machine
     hidden: int
     parallel: Parallelism
-    weights_dtype: str
+    types: WeightTypes
+    """Of every part, by the names of kernels."""
     kv_dtype: str
-    experts_dtype: str
     expert_load: ExpertLoad
     gpus_per_node: int
     lockstep: bool = False
@@ -135,13 +136,11 @@ class Setting:
     @property
     def activation_dtype(self) -> str:
         """The dtype in which hidden states travel."""
-        return self.weights_dtype if self.weights_dtype in ("fp16", "fp32") else "bf16"
+        return self.types.activation
 
     def dtype_of(self, kind: Kind) -> str:
         """Return the dtype of the weights of that kind."""
-        if kind == "routed_expert":
-            return self.experts_dtype
-        return self.activation_dtype if kind in ("embedding", "head", "plain") else self.weights_dtype
+        return self.types.of(kind)
 
     def gemms(self, parts: Iterable[Part], tp: int | None = None) -> dict[str, LinearOp]:
         """Return the products of these parts on one of `tp` GPUs (None: those of the setting), by name."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from simserve.errors import ScenarioError, nearest
 from simserve.model.config import Config
+from simserve.model.modules import module_names
+from simserve.model.quantization import checkpoint_of
 from simserve.model.spec import Attention, DenseFfn, Ffn, GqaAttention, LayerGroup, MlaAttention, ModelSpec
 from simserve.registry import Registry
 
@@ -26,10 +29,12 @@ def read_config(fields: Mapping[str, Any], name: str, place: str) -> ModelSpec:
     """
     reader = READERS.get(_architecture(fields, place))
     inner = fields.get("text_config")
-    config = Config({**fields, **inner} if isinstance(inner, Mapping) else fields, place)
+    all_fields = {**fields, **inner} if isinstance(inner, Mapping) else fields
+    config = Config(all_fields, place)
     spec = reader(config, name)
     config.finish()
-    return spec
+    types = checkpoint_of(all_fields.get("quantization_config"), module_names(spec), place)
+    return replace(spec, checkpoint=types)
 
 
 def _architecture(fields: Mapping[str, Any], place: str) -> str:
