@@ -21,6 +21,7 @@ from simserve.latency.kernels.mla import Latent, MlaDecode
 from simserve.latency.roofline import peaks_of
 from simserve.model import Parallelism, load_model
 from simserve.model.dtypes import weight_types
+from simserve.model.parts import LATENT_UP, attention_parts
 from simserve.model.spec import MlaAttention
 
 PACK = SHARED / "kernel_profiles"
@@ -81,7 +82,9 @@ def test_whole_mla_blocks_on_h200(dtype):
     for (heads, batch), some in rows.groupby(["q_heads", "batch"]):
         latent = Latent(int(heads), deepseek(), "bf16")
         setting = Setting(h200, 7168, Parallelism(), weight_types(dtype), "bf16", "uniform", 8)
-        parts = [op for op in _linear_ops(latent, setting) if op.name != "norm"]
+        products = setting.gemms(attention_parts(deepseek(), 7168))
+        del products[LATENT_UP]
+        parts = [op for op in _linear_ops(latent, products, setting) if op.name != "norm"]
         linear_us = sum(float(op.cost(np.array([float(batch)])).us[0]) for op in parts)
         core = MlaDecode(h200, latent, dtype).cost(float(batch), some.kv_len.to_numpy(float))
         ratios.append((linear_us + core.us) / some.latency_us.to_numpy())
