@@ -121,7 +121,8 @@ class Cluster:
         if self.recorder.status[request.id] != Status.UNFINISHED:
             return
         if self._desk is not None and self._desk.withdraw(request):
-            self.abandon(request, 0)
+            self.recorder.abandon(request, 0, self.env.now)
+            self._close(request)
         else:
             self.replicas[self.recorder.replica[request.id]].give_up(request)
 
@@ -131,9 +132,13 @@ class Cluster:
         self._ended(request)
 
     def _ended(self, request: Request, client_ns: int = 0) -> None:
-        """A request ended: tell the router at once, and the client when it sees the end."""
+        """A request ended: tell the router at once, then the client."""
         if self._tell_ended is not None:
             self._tell_ended(request, self.env.now)
+        self._close(request, client_ns)
+
+    def _close(self, request: Request, client_ns: int = 0) -> None:
+        """Tell the client of the end when it sees it."""
         ended = self.recorder.ended
         if self._progress and not ended % _PROGRESS_EVERY:
             self._progress(self.env.now, ended, self._total)
