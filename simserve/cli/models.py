@@ -123,11 +123,14 @@ def _ledger(
 ) -> MemoryLedger:
     from simserve.hardware import load_gpu
     from simserve.model import memory_ledger, memory_rules
+    from simserve.policy.base import Placement
     from simserve.policy.presets import engine_preset
     from simserve.scenario.kv_groups import vllm_groups
 
     preset, gpu_spec = engine_preset(engine), load_gpu(gpu)
-    defaults = preset.options(gpu_spec.hbm_bytes, gpu_spec.name, {}, spec.max_position_embeddings)
+    longest = spec.max_position_embeddings
+    defaults = preset.options(gpu_spec.hbm_bytes, gpu_spec.name, {}, longest, degrees.dp)
+    placement = Placement(degrees.tp, degrees.pp, degrees.dp, spec.has_mla)
     budget = int(defaults.get("max_num_batched_tokens", 8192))
     return memory_ledger(
         spec,
@@ -136,7 +139,7 @@ def _ledger(
         weights_dtype=weights_dtype,
         kv_dtype=kv_dtype,
         block_size=preset.block_size,
-        gpu_memory_utilization=preset.memory_share(gpu_spec.hbm_bytes, defaults, degrees.tp * degrees.pp),
+        gpu_memory_utilization=preset.memory_share(gpu_spec.hbm_bytes, defaults, placement),
         max_num_batched_tokens=budget,
         max_num_seqs=int(defaults.get("max_num_seqs", 256)),
         rules=memory_rules(engine),

@@ -49,15 +49,6 @@ def memory_rules(engine: str) -> MemoryRules:
     return _BY_ENGINE.get(engine, VLLM)
 
 
-def sglang_static_share(hbm_bytes: int, chunk_tokens: int, max_graph_sequences: int) -> float:
-    """Return SGLang's `mem_fraction_static`: all but 1.5 MiB per chunk token and 2 MiB per graph sequence.
-
-    Its heuristic before per-model adjustments (0.5.23).
-    """
-    reserved = (1.5 * chunk_tokens + 2 * max_graph_sequences) * (1 << 20)
-    return (hbm_bytes - reserved) / hbm_bytes
-
-
 KERNELS_BYTES = round(0.2 * GIB)
 """Kernel images and library workspaces of one process [assumption, of the size that a measured Llama-2-7B run
 of vLLM 0.15.1 on one H100 leaves unexplained; not fitted to any other run]."""

@@ -132,6 +132,11 @@ class ModelSpec:
         return sum(group.count for group in self.layers)
 
     @property
+    def has_mla(self) -> bool:
+        """Whether layers attend over a latent cache."""
+        return any(isinstance(one, MlaAttention) for group in self.layers for one in group.attentions)
+
+    @property
     def order(self) -> tuple[int, ...]:
         """Index into `layers` of each layer, first to last (length `num_layers`)."""
         if self.layer_order:

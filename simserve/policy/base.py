@@ -7,12 +7,29 @@ beyond `now_ns`, the latency model, or how long an answer will be. It can be dri
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
 from simserve.core import Batch, Request, Wait, WaitReason
 from simserve.registry import Registry
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How a model is laid out over GPUs, as far as engines' defaults depend on it."""
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    """Attention ranks, of `tp` x `pp` GPUs each."""
+    mla: bool = False
+    """Attention over a latent cache."""
+    role: str = "mixed"
+    """mixed, prefill or decode."""
+    two_batch: bool = False
+    """Two halves of a step overlap."""
 
 
 class PolicyParams(BaseModel):
@@ -32,6 +49,13 @@ class PolicyParams(BaseModel):
     def published_token_budget(self) -> int | None:
         """Prompt tokens of one step as the engine tells routers (max_num_batched_tokens); None: no limit."""
         return None
+
+    def of_rank(self, dp: int) -> Self:
+        """Return what one of `dp` attention ranks is given of the server's settings.
+
+        Raises ScenarioError, beginning with `key = `, if a setting is too small to be shared.
+        """
+        return self
 
     def check_lengths(self, max_model_len: int) -> None:
         """Raise `ScenarioError` if the engine would not start with sequences of up to `max_model_len` tokens.

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from simserve.errors import ScenarioError, nearest
-from simserve.model.memory_rules import sglang_static_share
+from simserve.policy.base import Placement
+from simserve.policy.sglang.server import RANK_SEQUENCES, chunk_tokens, static_share
 from simserve.units import GIB
 
 Options = dict[str, Any]
@@ -26,28 +27,36 @@ class EnginePreset:
     name: str
     policy: str
     block_size: int
-    memory: float | Callable[[int, Options, int], float]
-    """Share of a GPU's memory that the engine may use, or how it follows from memory, settings and ranks."""
+    memory: float | Callable[[int, Options, Placement], float]
+    """Share of a GPU's memory that the engine may use, or how it follows from memory, settings, placement."""
     defaults: Callable[[int, str, Options, int], Options]
     source: str
     release: str = ""
     """The release whose defaults these are; empty if the engine has no versions."""
+    rank_sequences: int | None = None
+    """Default `max_running_requests` of every attention rank, if what is given is shared by them."""
 
-    def options(self, gpu_memory_bytes: int, gpu_name: str, given: Options, max_model_len: int) -> Options:
+    def options(
+        self, gpu_memory_bytes: int, gpu_name: str, given: Options, max_model_len: int, dp: int = 1
+    ) -> Options:
         """Return the version's settings: those that are `given`, and its defaults for all others.
 
         The GPU has that memory (bytes) and that name (`a100_sxm` ...); `max_model_len` as the engine is told.
+        The settings are the server's, which `dp` attention ranks share (`PolicyParams.of_rank`).
         """
-        return self.defaults(gpu_memory_bytes, gpu_name, given, max_model_len) | given
+        defaults = self.defaults(gpu_memory_bytes, gpu_name, given, max_model_len)
+        if dp > 1 and self.rank_sequences is not None:
+            defaults["max_running_requests"] = self.rank_sequences * dp
+        return defaults | given
 
     @property
     def version(self) -> str | None:
         """The release that the policy follows, if it follows several."""
         return self.options(0, "", {}, 1).get("version")
 
-    def memory_share(self, gpu_memory_bytes: int, options: Options, ranks: int) -> float:
-        """Return the share of the memory (0 to 1) with these settings on `ranks` GPUs (tp x pp)."""
-        return self.memory(gpu_memory_bytes, options, ranks) if callable(self.memory) else self.memory
+    def memory_share(self, gpu_memory_bytes: int, options: Options, placement: Placement) -> float:
+        """Return the share of the memory (0 to 1) with these settings, as told to the server."""
+        return self.memory(gpu_memory_bytes, options, placement) if callable(self.memory) else self.memory
 
 
 def _vllm(version: str) -> Callable[[int, str, Options, int], Options]:
@@ -80,36 +89,8 @@ def _given(given: Options, name: str, default: int) -> int:
     return value if isinstance(value, int) and value > 0 else default
 
 
-_SGLANG_CHUNKS = ((20, 2048), (60, 4096), (160, 8192))
-"""chunked_prefill_size below so many GiB; 16384 from the last on."""
-_SGLANG_GRAPHS = ((20, 8, 8), (35, 48, 160), (60, 32, 160), (160, 256, 512))
-"""Largest decode graph below so many GiB, with up to 3 ranks and with more; from the last on 512."""
-_SGLANG_LEAST_CHUNK = 2048
-"""Activations are reserved for at least so many tokens."""
-
-
 def _sglang(gpu_memory_bytes: int, gpu_name: str, given: Options, max_model_len: int) -> Options:
-    chunk = next((tokens for gib, tokens in _SGLANG_CHUNKS if gpu_memory_bytes < gib * GIB), 16384)
-    return {"chunked_prefill_size": chunk}
-
-
-def _sglang_memory(gpu_memory_bytes: int, options: Options, ranks: int) -> float:
-    """Return `mem_fraction_static`: the heuristic, 0.5 GiB of metadata and 1/8 GiB per rank, to 3 decimals.
-
-    At least 10 GiB stay free on cards above 60 GiB. Left out: prefill graphs (of the order of 0.1 GiB), and
-    what single models adjust.
-    """
-    graphs = next(
-        (few if ranks < 4 else many for gib, few, many in _SGLANG_GRAPHS if gpu_memory_bytes < gib * GIB), 512
-    )
-    limit = options.get("max_running_requests", graphs)
-    chunk = options.get("chunked_prefill_size", -1)
-    tokens = chunk if chunk > 0 else options.get("max_prefill_tokens", 16384)
-    share = sglang_static_share(gpu_memory_bytes, max(tokens, _SGLANG_LEAST_CHUNK), min(graphs, limit))
-    free = (1 - share) * gpu_memory_bytes + GIB // 2 + ranks * GIB / 8
-    if gpu_memory_bytes > 60 * GIB:
-        free = max(free, 10 * GIB)
-    return round(1 - free / gpu_memory_bytes, 3)
+    return {"chunked_prefill_size": chunk_tokens(gpu_memory_bytes)}
 
 
 def _none(gpu_memory_bytes: int, gpu_name: str, given: Options, max_model_len: int) -> Options:
@@ -130,10 +111,11 @@ _PRESETS = [  # of each engine the newest first
         "sglang-0.5.23",
         "sglang",
         1,
-        _sglang_memory,
+        static_share,
         _sglang,
         "SGLang 0.5.23, defaults of its server",
         "0.5.23",
+        RANK_SEQUENCES,
     ),
     EnginePreset("orca", "orca", 16, 0.90, _none, "Orca (OSDI 2022); memory share assumed as in vLLM"),
     EnginePreset("static", "static", 16, 0.90, _none, "static batching; memory share assumed as in vLLM"),

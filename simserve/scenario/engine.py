@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from simserve.errors import ScenarioError
 from simserve.latency.overhead import OVERHEADS, EngineOverhead, overhead_named
 from simserve.latency.overhead_file import read_overhead
-from simserve.policy.base import POLICIES, PolicyParams
+from simserve.policy.base import POLICIES, Placement, PolicyParams
 from simserve.policy.presets import EnginePreset, engine_preset
 from simserve.registry import Registry
 from simserve.scenario.component_spec import EngineSpec
@@ -45,6 +45,8 @@ class ResolvedEngine:
     """The engine's own time per step."""
     source: str
     """What the settings follow, in words."""
+    told: Mapping[str, Any]
+    """Settings that the server is told, where attention ranks share them: `params` are a rank's."""
 
     @property
     def label(self) -> str:
@@ -53,15 +55,16 @@ class ResolvedEngine:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Every setting, for the manifest and the resolved scenario."""
+        """Every setting of an attention rank, for the manifest."""
         own = {"block_size": self.block_size, "overhead": self.overhead.name}
         return {**self.params.model_dump(mode="json"), **own}
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the engine as a scenario writes it, with every setting."""
+        settings = {**self.options, **self.told}
         if self.spec.preset:
-            return {"preset": self.spec.preset, **self.options}
-        return {**self.options, "policy": self.spec.policy}
+            return {"preset": self.spec.preset, **settings}
+        return {**settings, "policy": self.spec.policy}
 
     @property
     def sequences(self) -> int:
@@ -84,12 +87,12 @@ class ResolvedEngine:
 
 
 def resolve_engine(
-    loaded: LoadedScenario, pool: int, gpu_memory_bytes: int, max_model_len: int
+    loaded: LoadedScenario, pool: int, gpu_memory_bytes: int, max_model_len: int, mla: bool = False
 ) -> ResolvedEngine:
     """Return the engine of the scenario's pool number `pool` on a GPU with that memory.
 
-    `max_model_len` as the engine is told: of the pool, or the model's. The pool's own engine options win over
-    the scenario's, which win over the version's defaults.
+    `max_model_len` as the engine is told: of the pool, or the model's; `mla`: the model has latent attention.
+    The pool's own engine options win over the scenario's, which win over the version's defaults.
     """
     spec = loaded.scenario.pools[pool]
     engine, origin = _merged(loaded, pool)
@@ -99,17 +102,21 @@ def resolve_engine(
         policy = component(POLICIES, policy_name, ("Params", "add", "next_batch", "update"))
     options = engine.options
     if preset is not None:
-        options = preset.options(gpu_memory_bytes, spec.gpu, options, max_model_len)
+        options = preset.options(gpu_memory_bytes, spec.gpu, options, max_model_len, spec.dp)
         _check_version(loaded, preset, options, origin)
     with loaded.blame(*origin.get("overhead", ("engine",))):
         overhead = _overhead(
             loaded, engine.overhead or (policy_name if policy_name in OVERHEADS else BARE_OVERHEAD), origin
         )
-    params = _params(loaded, policy, options, origin)
+    server = _params(loaded, policy, options, origin)
+    params = _of_rank(loaded, server, spec.dp, origin) if preset else server
     share = spec.gpu_memory_utilization
     if share is None:
-        ranks = spec.tp * spec.pp
-        share = preset.memory_share(gpu_memory_bytes, params.model_dump(), ranks) if preset else BARE_MEMORY
+        two_batch = spec.overlap is not None and spec.overlap.two_batch
+        placement = Placement(spec.tp, spec.pp, spec.dp, mla, spec.role, two_batch)
+        share = (
+            preset.memory_share(gpu_memory_bytes, server.model_dump(), placement) if preset else BARE_MEMORY
+        )
     source = f"policy {policy_name}; block size, memory share and overhead assumed as in vLLM"
     return ResolvedEngine(
         spec=engine,
@@ -119,6 +126,7 @@ def resolve_engine(
         gpu_memory_utilization=share,
         overhead=overhead,
         source=preset.source if preset else source,
+        told={name: value for name, value in server if value != getattr(params, name)},
     )
 
 
@@ -177,6 +185,17 @@ def _preset(loaded: LoadedScenario, engine: EngineSpec, origin: Mapping[str, Key
         return None
     with loaded.blame(*origin["preset"]):
         return engine_preset(engine.preset)
+
+
+def _of_rank(loaded: LoadedScenario, server: BaseModel, dp: int, origin: Mapping[str, KeyPath]) -> BaseModel:
+    """Return an attention rank's share of the server's settings."""
+    if not isinstance(server, PolicyParams):
+        return server
+    try:
+        return server.of_rank(dp)
+    except ScenarioError as error:
+        with loaded.blame(*origin.get(str(error).partition(" = ")[0], ("engine",))):
+            raise
 
 
 def _params(

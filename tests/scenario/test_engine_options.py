@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -164,3 +165,45 @@ def test_the_page_has_every_option_with_its_default(params: type[VllmParams] | t
         if name not in by_preset:
             words = str(field.default).lower()
             assert page[name] in (words, words.removesuffix(".0"))
+
+
+def sharing(folder: Path, options: str = "", pool: str = "") -> Deployment:
+    """DeepSeek-V3 on eight B200, with attention data parallelism."""
+    (folder / "long.csv").write_text("arrival_ms,prompt_tokens,output_tokens\n0,20000,4\n")
+    path = folder / "sharing.yaml"
+    path.write_text(
+        f"name: sharing\nmodel: deepseek-v3\nengine: {{preset: sglang-0.5.23{options}}}\n"
+        "workload: {trace: long.csv, format: plain}\n"
+        f"pools: [{{gpu: b200_sxm, dp: 8, ep: 8, weights_dtype: fp8{pool}}}]\n"
+    )
+    return build(load_scenario(path))
+
+
+def test_attention_ranks_of_sglang_share_what_the_server_is_told(tmp_path: Path) -> None:
+    """`handle_data_parallelism`: chunk // dp, conservativeness x 0.3; `memory_hook`: see test_server.py."""
+    pool = sharing(tmp_path).pools[0]
+    own = pool.engine.options
+    assert (own["chunked_prefill_size"], own["max_running_requests"]) == (2048, 2048)
+    assert own["schedule_conservativeness"] == pytest.approx(0.3)
+    assert pool.engine.gpu_memory_utilization == 0.742
+
+
+def test_what_is_written_again_is_what_the_server_is_told(tmp_path: Path) -> None:
+    """A resolved scenario must not be shared out twice."""
+    given = ", max_running_requests: 400, chunked_prefill_size: 4096, schedule_conservativeness: 0.7"
+    first = sharing(tmp_path, given).pools[0]
+    written = first.engine.as_mapping()
+    assert written["chunked_prefill_size"] == 4096
+    for engine in (first.engine, sharing(tmp_path).pools[0].engine):
+        settings = [f"{name}: {json.dumps(value)}" for name, value in engine.as_mapping().items()]
+        options = "".join(f", {setting}" for setting in settings if not setting.startswith("preset"))
+        again = sharing(tmp_path, options).pools[0].engine
+        assert again.options == engine.options
+        assert again.gpu_memory_utilization == engine.gpu_memory_utilization
+
+
+def test_a_chunk_too_small_to_share_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ScenarioError, match=r"sharing.yaml:3.*chunked_prefill_size = 6, allowed is 8 or more"
+    ):
+        sharing(tmp_path, ", chunked_prefill_size: 6")

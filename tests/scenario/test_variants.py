@@ -142,11 +142,12 @@ def test_pools_say_their_decode_intensity(
 
 @pytest.mark.parametrize(
     ("gpu", "tp", "chunk", "reserved_mib"),
-    [  # SGLang 0.5.23, memory_hook: 1.5 MiB a chunk token, 2 MiB a graph sequence, 512 MiB, 128 MiB a rank
-        ("l40s", 1, 4096, 1.5 * 4096 + 2 * 32 + 512 + 128),
-        ("h100_sxm", 1, 8192, 1.5 * 8192 + 2 * 256 + 512 + 128),
-        ("h100_sxm", 4, 8192, 1.5 * 8192 + 2 * 512 + 512 + 512),
-        ("b200_sxm", 1, 16384, 1.5 * 16384 + 2 * 512 + 512 + 128),
+    [  # SGLang 0.5.23, memory_hook: 1.5 MiB a chunk token, 2 MiB a graph sequence, 512 MiB, 128 MiB a rank,
+        # 8 MiB a prefill graph (up to the chunk: 50, 58 or 74 of them)
+        ("l40s", 1, 4096, 1.5 * 4096 + 2 * 32 + 512 + 128 + 8 * 50),
+        ("h100_sxm", 1, 8192, 1.5 * 8192 + 2 * 256 + 512 + 128 + 8 * 58),
+        ("h100_sxm", 4, 8192, 1.5 * 8192 + 2 * 512 + 512 + 512 + 8 * 58),
+        ("b200_sxm", 1, 16384, 1.5 * 16384 + 2 * 512 + 512 + 128 + 8 * 74),
     ],
 )
 def test_sglangs_defaults_follow_the_gpu(

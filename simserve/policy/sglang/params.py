@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from simserve.errors import ScenarioError
 from simserve.policy.base import PolicyParams
 from simserve.policy.sglang.not_modelled import why_not
 
@@ -24,6 +25,8 @@ CLIP_MAX_NEW_TOKENS = 4096
 """Output tokens of one request that an admission reserves at most."""
 RETRACT_DECODE_STEPS = 20
 """Decode steps that a retraction makes room for and grants each remaining request when it sets the ratio."""
+DP_CONSERVATIVENESS = 0.3
+"""Factor on `schedule_conservativeness` with attention data parallelism."""
 MOST_MATCHED = 128
 """Longest queue that lpm sorts (a longer one stays in order of arrival), and most prompts of a refresh."""
 REFRESH_INTERVAL = 32
@@ -84,6 +87,26 @@ class SglangParams(PolicyParams):
     def published_token_budget(self) -> int:
         """What Dynamo's SGLang worker publishes as max_num_batched_tokens."""
         return self.max_prefill_tokens
+
+    def of_rank(self, dp: int) -> SglangParams:
+        """Share chunk and requests among attention ranks, and expect less output: all wait for the slowest.
+
+        Follows `parallel_hook.py` (chunk, conservativeness) and `kv_cache_configurator.py` (requests).
+        """
+        if dp == 1:
+            return self
+        chunk = self.chunked_prefill_size
+        if 0 < chunk < dp:
+            raise ScenarioError(
+                f"chunked_prefill_size = {chunk}, allowed is {dp} or more: dp = {dp} ranks share it"
+            )
+        return self.model_copy(
+            update={
+                "chunked_prefill_size": chunk // dp,
+                "max_running_requests": max(1, self.max_running_requests // dp),
+                "schedule_conservativeness": self.schedule_conservativeness * DP_CONSERVATIVENESS,
+            }
+        )
 
     @model_validator(mode="after")
     def _check(self) -> SglangParams:
