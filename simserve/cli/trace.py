@@ -35,6 +35,13 @@ Options = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", help="Option of the format, KEY=VALUE (YAML value); may be repeated."),
 ]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        help="Which column is which: arrival=ts,prompt_tokens=in,output_tokens=out (and session ...).",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 
 
@@ -45,6 +52,7 @@ def show(
     ],
     format: Format = "auto",
     option: Options = None,
+    columns: Columns = None,
     html: Annotated[Path | None, typer.Option(help="Also write a page with pictures to this file.")] = None,
     cache: Annotated[bool, typer.Option("--cache", help="Also show prefix hits against cache size.")] = False,
     cache_block: Annotated[
@@ -67,7 +75,7 @@ def show(
     refuse_to_overwrite(html, force)
     if cache_block is not None and not cache:
         raise TraceError("--cache-block is for --cache: add it")
-    loaded = any_trace(path, format, _options(option))
+    loaded = any_trace(path, format, _options(option, columns))
     figures = stats(loaded)
     reuse = prefix_reuse(loaded, cache_block) if cache else None
     curve = reuse.curve(reuse.round_capacities()) if reuse else None
@@ -101,6 +109,7 @@ def convert(
         str | None, typer.Option("--to", help="azure, mooncake, vidur or plain; default by OUT's ending.")
     ] = None,
     option: Options = None,
+    columns: Columns = None,
     lossy: Annotated[bool, typer.Option("--lossy", help="Leave out what the format cannot hold.")] = False,
     force: Force = False,
 ) -> None:
@@ -114,7 +123,7 @@ def convert(
     from simserve.cli.trace_source import any_trace, measured_notes
 
     refuse_to_overwrite(target, force)
-    found = any_trace(source, from_format, _options(option))
+    found = any_trace(source, from_format, _options(option, columns))
     for note in measured_notes(found):
         typer.echo(f"{found.origin.name}: {note}", err=True)
     _write(found, target, to_format, lossy, force)
@@ -206,8 +215,13 @@ def read_spec(path: Path) -> SyntheticSpec:
         raise TraceError(f"{path}: {place}: {first['msg']}") from error
 
 
-def _options(pairs: list[str] | None) -> dict[str, Any]:
-    options = {}
+def _options(pairs: list[str] | None, columns: str | None) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for pair in columns.split(",") if columns else []:
+        role, equals, name = pair.partition("=")
+        if not (role.strip() and equals and name.strip()):
+            raise TraceError(f"--columns {pair!r} is not ROLE=COLUMN, such as arrival=timestamp")
+        options.setdefault("columns", {})[role.strip()] = name.strip()
     for pair in pairs or []:
         key, equals, value = pair.partition("=")
         if not equals or not key:

@@ -23,22 +23,24 @@ def any_trace(name: str, format: str, options: dict[str, Any]) -> Trace:
 
 
 def measured_notes(trace: Trace) -> tuple[str, ...]:
-    """Return what was assumed and changed on the way from measurements to a trace; else nothing."""
+    """Return what was assumed and changed where the reader chose among a file's words."""
     from simserve.validate.importers.base import IMPORTERS
 
     origin = trace.origin
-    return (*origin.assumptions, *origin.changes) if origin.format in IMPORTERS.names() else ()
+    noted = (*IMPORTERS.names(), "columns")
+    return (*origin.assumptions, *origin.changes) if origin.format in noted else ()
 
 
 def _is_measured(name: str) -> bool:
     """Return whether a file is no trace, but measurements of a known format."""
     from simserve.validate.importers.json_file import JsonFile
     from simserve.validate.importers.read import file_of, sniff
+    from simserve.workload.load import FALLBACK
     from simserve.workload.readers.base import READERS
 
     try:
         file = JsonFile(file_of(name)[0])
-        if any(READERS.get(one)().sniff(file.trace_file) for one in READERS):
+        if any(READERS.get(one)().sniff(file.trace_file) for one in READERS if one != FALLBACK):
             return False
         sniff(file)
     except TraceError:

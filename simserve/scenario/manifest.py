@@ -32,7 +32,7 @@ def manifest(deployment: Deployment, command: str) -> dict[str, Any]:
         "seed": scenario.seed,
         "trace": _trace(deployment.trace),
         "workload": scenario.workload.model_dump(
-            mode="json", exclude_none=True, exclude={"trace", "format", "trace_options"}
+            mode="json", exclude_none=True, exclude={"trace", "format", "trace_options", "columns"}
         ),
         "model": {"name": deployment.model.name, "source": deployment.model.source},
         "pools": [_pool(pool) for pool in deployment.pools],

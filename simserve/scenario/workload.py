@@ -54,7 +54,8 @@ def _source(loaded: LoadedScenario) -> Trace:
             READERS.get(workload.format)
     path = _trace_path(loaded, str(workload.trace))
     with loaded.blame("workload", "trace"):
-        return load_trace(path, workload.format or "auto", **workload.trace_options)
+        columns = {} if workload.columns is None else {"columns": workload.columns}
+        return load_trace(path, workload.format or "auto", **workload.trace_options, **columns)
 
 
 def _trace_path(loaded: LoadedScenario, name: str) -> Path:

@@ -22,6 +22,11 @@ class WorkloadSpec(Part):
         default_factory=dict,
         description="Options of the trace's format, such as its time unit or block size.",
     )
+    columns: dict[str, str] | None = Field(
+        None,
+        description="Which column is which: {arrival: ts, prompt_tokens: in, output_tokens: out}; "
+        "default: by their names.",
+    )
     synthetic: SyntheticSpec | None = Field(None, description="A generated workload instead of a trace.")
     window_s: tuple[float, float] | None = Field(
         None, strict=False, description="Keep only arrivals in [start, end) seconds of the trace's own time."
@@ -57,6 +62,10 @@ class WorkloadSpec(Part):
             raise ValueError(f"give exactly one of trace and synthetic, found {found}")
         if self.format is not None and self.trace is None:
             raise ValueError("format belongs to a trace, not to a synthetic workload")
+        if self.columns is not None and self.trace is None:
+            raise ValueError("columns belong to a trace, not to a synthetic workload")
+        if self.columns is not None and self.format not in (None, "columns"):
+            raise ValueError(f"columns say what format {self.format!r} knows already: leave one of them out")
         if self.window_s is not None and not 0 <= self.window_s[0] < self.window_s[1]:
             raise ValueError(
                 f"window_s must be [start, end] with 0 <= start < end, found {list(self.window_s)}"

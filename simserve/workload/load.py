@@ -12,6 +12,13 @@ from simserve.errors import TraceError, nearest
 from simserve.workload.readers.base import READERS, ReaderOptions, TraceReader
 from simserve.workload.source import TraceFile, shown
 
+FALLBACK = "columns"
+"""Read what no format of its own claims, if the columns' names are known."""
+PLAIN = (
+    "format plain needs three columns, such as arrival_s,prompt_tokens,output_tokens with the row "
+    "0.25,812,64; or say which is which: columns: {arrival: NAME, prompt_tokens: NAME, output_tokens: NAME}"
+)
+
 
 def load_trace(path: str | Path, format: str = "auto", **options: Any) -> Trace:
     """Read the trace at `path` (gzip or not).
@@ -24,20 +31,25 @@ def load_trace(path: str | Path, format: str = "auto", **options: Any) -> Trace:
     file = TraceFile.open(path)
     if not file.data.strip():
         raise TraceError(f"{path}: the file is empty; a trace needs at least one request")
-    name = sniff(file) if format == "auto" else format
+    by_hand = format == "auto" and "columns" in options
+    name = FALLBACK if by_hand else sniff(file) if format == "auto" else format
     reader = READERS.get(name)()
     return reader.read(file, _checked(file, name, reader, options))
 
 
 def sniff(file: TraceFile) -> str:
     """Return the name of the one format that recognises `file`; raises `TraceError` otherwise."""
-    claims = [name for name in READERS if READERS.get(name)().sniff(file)]
+    claims = [name for name in READERS if name != FALLBACK and READERS.get(name)().sniff(file)]
+    if not claims and READERS.get(FALLBACK)().sniff(file):
+        return FALLBACK
     if len(claims) == 1:
         return claims[0]
     known = ", ".join(READERS)
     if claims:
         raise TraceError(f"{file.path}: could be any of {', '.join(claims)}: name the format")
-    raise TraceError(f"{file.path}: unknown trace format (known: {known}); it begins with {shown(file.head)}")
+    raise TraceError(
+        f"{file.path}: unknown trace format (known: {known}); it begins with {shown(file.head)}; {PLAIN}"
+    )
 
 
 def _checked(file: TraceFile, name: str, reader: TraceReader, options: dict[str, Any]) -> ReaderOptions:

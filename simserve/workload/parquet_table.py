@@ -33,6 +33,17 @@ class ParquetTable:
         if not self.rows:
             raise TraceError(f"{file.path}: the file has columns but no rows; a trace needs at least one")
 
+    @staticmethod
+    def names_of(file: TraceFile) -> list[str]:
+        """Return the columns of a Parquet file; raises `TraceError` if it is damaged."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        try:
+            return parquet.read_schema(pa.BufferReader(file.data)).names
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise TraceError(f"{file.path}: damaged Parquet file: {' '.join(str(error).split())}") from error
+
     def require(self, columns: tuple[str, ...]) -> None:
         """Raise a `TraceError` naming the first of `columns` that is not there."""
         for column in columns:

@@ -240,3 +240,13 @@ def test_catalogue_hashes_are_those_of_the_originals(public_bytes: Callable) -> 
     assert files.keys() == CATALOGUE.keys()
     for name, file in files.items():
         assert hashlib.sha256(public_bytes(file)).hexdigest() == CATALOGUE[name].sha256
+
+
+def test_own_columns_are_named_and_told(simserve: Call, tmp_path: Path) -> None:
+    path, target = tmp_path / "own.csv", tmp_path / "plain.csv"
+    path.write_text("a,prompt_tokens,completion_tokens\n0,3,5\n250,4,6\n")
+    done = simserve("trace", "convert", str(path), str(target), "--columns", "arrival=a", "-o", "unit=ms")
+    assert done.exit_code == 0, done.output
+    assert "columns recognised: arrival = a (ms), prompt_tokens = prompt_tokens" in done.stderr
+    assert load_trace(target).arrival_ns.tolist() == [0, 250_000_000]
+    assert "ROLE=COLUMN" in one_line(simserve("trace", "show", str(path), "--columns", "a"))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from typing import ClassVar
 
 import numpy as np
 
 from simserve.core import Trace
-from simserve.workload.csv_table import CsvTable, Int64, int64_values
+from simserve.workload.csv_table import CsvTable
 from simserve.workload.draft import Draft, finish
 from simserve.workload.readers.base import READERS, ReaderOptions
-from simserve.workload.source import TraceFile, shown
+from simserve.workload.source import TraceFile
+from simserve.workload.stamps import stamps_ns
 
 IMAGES = "NumImages"
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-ZONE = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)\s*$")
-_WANTED = "a stamp such as 2023-11-16 18:15:46.6805900"
 
 
 class AzureOptions(ReaderOptions):
@@ -37,7 +35,7 @@ class AzureReader:
         """Read all rows; stamps are parsed as integers, so all their decimals survive."""
         table = CsvTable(file)
         table.require(COLUMNS)
-        arrival_ns = stamps_ns(table, "TIMESTAMP")
+        arrival_ns = stamps_ns(table, "TIMESTAMP", table.text("TIMESTAMP").to_pylist())
         draft = Draft(
             file,
             "azure",
@@ -57,35 +55,3 @@ class AzureReader:
                 "nothing here: only tokens are simulated"
             )
         return finish(draft)
-
-
-def stamps_ns(table: CsvTable, name: str) -> Int64:
-    """Return a column of calendar stamps as nanoseconds since 1970, exact (up to nine decimals)."""
-    import pyarrow as pa
-
-    texts = table.text(name)
-    first = texts[0].as_py()
-    zoned = bool(ZONE.search(first[10:]))
-    stamp = pa.timestamp("ns", "UTC") if zoned else pa.timestamp("ns")
-    try:
-        return int64_values(texts.cast(stamp).cast(pa.int64()))
-    except pa.ArrowInvalid:
-        bad = next(text for text in texts.to_pylist() if not _is_stamp(text, stamp))
-        other = pa.timestamp("ns") if zoned else pa.timestamp("ns", "UTC")
-        wanted = _WANTED
-        if _is_stamp(bad, other):
-            has, lacks = ("a", "none") if zoned else ("no", "one")
-            wanted = (
-                f"one way of writing: the first row, {shown(first)}, has {has} time zone, this has {lacks}"
-            )
-        table.fail_first(name, lambda text: _is_stamp(text, stamp), wanted)
-
-
-def _is_stamp(text: str, stamp: object) -> bool:
-    import pyarrow as pa
-
-    try:
-        pa.array([text]).cast(stamp)  # type: ignore[arg-type]
-    except pa.ArrowInvalid:
-        return False
-    return True

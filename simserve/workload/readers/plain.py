@@ -75,8 +75,9 @@ class PlainReader:
     Options: ClassVar[type[ReaderOptions]] = PlainOptions
 
     def sniff(self, file: TraceFile) -> bool:
-        """Recognise Parquet by its magic bytes, CSV by its header."""
-        return file.is_parquet or file.header >= set(LENGTHS)
+        """Recognise the names of the columns."""
+        names = set(ParquetTable.names_of(file)) if file.is_parquet else file.header
+        return names >= set(LENGTHS) and any(f"arrival_{unit}" in names for unit in UNITS_NS)
 
     def read(self, file: TraceFile, options: PlainOptions) -> Trace:
         """Read all rows."""
