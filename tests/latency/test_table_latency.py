@@ -152,5 +152,5 @@ def test_mistakes_are_named():
         compiled(weights_dtype="bf17")
     with pytest.raises(ScenarioError, match=r"tp: 5 .* 32 attention heads"):
         compiled(tp=5)
-    with pytest.raises(ScenarioError, match="pp: 33"):
+    with pytest.raises(ScenarioError, match="pp = 33"):
         compiled(pp=33)

@@ -31,15 +31,13 @@ def add_mla(plan: Plan, attention: MlaAttention, setting: Setting, times: int) -
     if attention.num_attention_heads % tp:
         raise ScenarioError(f"tp: {tp} does not divide {attention.num_attention_heads} attention heads")
     latent = Latent(attention.num_attention_heads // tp, attention, setting.kv_dtype)
-    products = setting.gemms(attention_parts(attention, setting.hidden))
-    del products[LATENT_UP]  # attention computes it
-    plan.add(_linear_ops(latent, products, setting), times)
+    plan.add(_linear_ops(latent, setting), times)
     decode = MlaDecode(setting.machine, latent, setting.dtype_of("attention"))
     prefill = MlaPrefill(setting.machine, latent, setting.dtype_of("attention"), decode)
     plan.attention.append(AttentionLayers("MLA attention", decode, prefill, times, products=(prefill.up,)))
 
 
-def _linear_ops(latent: Latent, products: dict[str, LinearOp], setting: Setting) -> list[LinearOp]:
+def _linear_ops(latent: Latent, setting: Setting) -> list[LinearOp]:
     machine, hidden = setting.machine, setting.hidden
     attention, tp = latent.attention, setting.parallel.tp
     width = BYTES[setting.activation_dtype]
@@ -57,4 +55,6 @@ def _linear_ops(latent: Latent, products: dict[str, LinearOp], setting: Setting)
     if tp > 1:
         last.append(all_reduce(machine, "attention all-reduce", tp, hidden * width))
     norm = elementwise(machine, "norm", 4 * hidden * width)
+    products = setting.gemms(attention_parts(attention, hidden))
+    del products[LATENT_UP]  # attention computes it
     return [norm, *followed(products, after)]
