@@ -1,8 +1,10 @@
 """A replica with pipeline parallelism: as many microbatches in flight as there are stages.
 
-Follows vLLM's engine core with a batch queue: while the queue has room a further batch is scheduled from what
-is not in flight, and results come back in order. Every stage takes as long as the slowest one; a stage works
-on one microbatch at a time. Each microbatch is an event of its own: there is no fast-forward.
+Follows vLLM's engine core with a batch queue, and TensorRT-LLM's executor, which does the same: while fewer
+microbatches are in flight than there are stages, a further one is scheduled from what is not in flight, and
+results come back in order. So a slot of the pipeline waits for its result and for the engine's own work
+before it starts anew: nothing overlaps with that but the other microbatches. A stage works on one microbatch
+at a time, for its own time. Each microbatch is an event of its own: there is no fast-forward.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ class PipelineReplica(Replica):
 
     _landed_ns = 0
     """When the last microbatch left the last stage."""
+    _host_free_ns = 0
+    """Until when the engine prepares microbatches."""
 
     def serve(self) -> Generator[Event, None, None]:
         """Fill the pipeline from the scheduler; when full, or nothing is ready, take the oldest result."""
@@ -65,7 +69,7 @@ class PipelineReplica(Replica):
                 free_lanes.append(self._land(flights.popleft()))
 
     def _launch(self, batch: Batch, lane: int, stage_free_ns: list[int]) -> _Flight:
-        """Send a microbatch through the stages, each of which it holds for one step time."""
+        """Prepare a microbatch and send it through the stages, each of which it holds for its step time."""
         now_ns = self.env.now
         self._lane = self.books.lanes[lane]
         self.books.begin(batch, now_ns)
@@ -75,11 +79,15 @@ class PipelineReplica(Replica):
         else:
             run = Run(now_ns, *self.page_of(batch), 1)
             duration_ns = run.end_ns(1) - now_ns
-        hop_ns = self.latency.hop_ns(batch.tokens)
-        start_ns = end_ns = max(now_ns, stage_free_ns[0])
+        latency, chunks = self.latency, batch.chunks
+        hop_ns = latency.hop_ns(batch.tokens)
+        sampled = batch.decodes + sum(chunk.last for chunk in chunks)
+        self._host_free_ns = max(now_ns, self._host_free_ns) + latency.host_ns(sampled, len(chunks))
+        start_ns = end_ns = max(self._host_free_ns, stage_free_ns[0])
+        stages_ns = latency.stage_ns(duration_ns, batch.decodes, batch.decode_context, chunks)
         for stage, free_ns in enumerate(stage_free_ns):
             arrival_ns = end_ns + hop_ns if stage else end_ns
-            end_ns = max(arrival_ns, free_ns) + duration_ns
+            end_ns = max(arrival_ns, free_ns) + stages_ns[stage]
             stage_free_ns[stage] = end_ns
         return _Flight(batch, lane, run, start_ns, end_ns)
 

@@ -48,6 +48,19 @@ class StepLatency(Protocol):
         """Return the time to hand the activations of `tokens` to the next pipeline stage (0 if one stage)."""
         ...
 
+    def stage_ns(
+        self, step_ns: int, decodes: int, decode_context: int, chunks: Sequence[Chunk]
+    ) -> Sequence[int]:
+        """Return the duration of a step on each pipeline stage; `step_ns` is that of the slowest."""
+        ...
+
+    def host_ns(self, sequences: int, chunks: int) -> int:
+        """Return the engine's own time between a result and the step that waits for it: pipelines only.
+
+        `sequences` get a token in that step, `chunks` are its prompt chunks.
+        """
+        ...
+
     def decode_provenance(self, sequences: int, page: int, visits: NDArray[np.int64]) -> dict[str, float]:
         """Return ns by `PROVENANCE` of the page's steps, each weighted with its visits (int64[PAGE])."""
         ...

@@ -12,7 +12,7 @@ from simserve.latency.blocks.linear import add_linear
 from simserve.latency.blocks.mla import add_mla
 from simserve.latency.blocks.moe import add_moe
 from simserve.latency.blocks.plan import GroupLayers, Plan, Setting
-from simserve.latency.kernels.collective import hop_us
+from simserve.latency.kernels.collective import hand_over
 from simserve.latency.launches import with_measured_launches
 from simserve.latency.overhead import VLLM, EngineOverhead
 from simserve.latency.roofline import BYTES
@@ -41,11 +41,10 @@ def compile_step_latency(
     """
     setting = setting_of(spec, gpu, parallelism, engine=overhead.kernels, **settings)
     machine = setting.machine
-    handed_over = 2 * spec.hidden_size * BYTES[setting.activation_dtype]
-    start_us = hop_us(machine, 0)
-    per_token_us = hop_us(machine, handed_over) - start_us
-    plans = distinct_plans(spec, setting)
-    hop = (start_us, per_token_us)
+    plans, kinds = stage_plans(spec, setting)
+    hop = None
+    if parallelism.pp > 1:  # what a layer returns, and the residual stream
+        hop = hand_over(machine, 2 * spec.hidden_size * BYTES[setting.activation_dtype])
     estimated = tuple(machine.estimated)
     latencies = [
         TableLatency(plan, with_measured_launches(overhead, machine, plan), parallelism.pp, hop, estimated)
@@ -54,16 +53,24 @@ def compile_step_latency(
     sequences, context = REFERENCE
     slowest = max(latencies, key=lambda latency: latency.step_ns(sequences, sequences * context, ()))
     slowest.forget()
+    slowest.stage_latencies = tuple(latencies[kind] for kind in kinds)
     return slowest
 
 
 def distinct_plans(spec: ModelSpec, setting: Setting) -> list[Plan]:
     """Return the plan of each pipeline stage, equal ones once."""
-    plans, seen = [], []
+    return stage_plans(spec, setting)[0]
+
+
+def stage_plans(spec: ModelSpec, setting: Setting) -> tuple[list[Plan], list[int]]:
+    """Return the distinct plans of the pipeline stages, and which of them each stage runs."""
+    plans, seen, kinds = [], [], []
     for stage in pipeline_stages(spec, setting.parallel.pp):
         kind = (stage.layers, stage.first, stage.last)
         if kind in seen:
+            kinds.append(seen.index(kind))
             continue
+        kinds.append(len(seen))
         seen.append(kind)
         plan = Plan(layers=sum(stage.layers))
         if stage.first:
@@ -73,7 +80,7 @@ def distinct_plans(spec: ModelSpec, setting: Setting) -> list[Plan]:
         if stage.last:
             add_head(plan, spec, setting)
         plans.append(plan)
-    return plans
+    return plans, kinds
 
 
 def _add_group(plan: Plan, group: LayerGroup, setting: Setting) -> None:

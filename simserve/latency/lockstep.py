@@ -194,6 +194,16 @@ class LockstepLatency:
         """Return `quietly_step_ns`."""
         return self.quietly_step_ns(decodes, decode_context, chunks)
 
+    def stage_ns(
+        self, step_ns: int, decodes: int, decode_context: int, chunks: Sequence[Chunk]
+    ) -> Sequence[int]:
+        """Return the step's duration: there is one stage."""
+        return (step_ns,)
+
+    def host_ns(self, sequences: int, chunks: int) -> int:
+        """Return 0: there is no pipeline."""
+        return 0
+
     def hop_ns(self, tokens: int) -> int:
         """Return 0: there is one stage."""
         return 0

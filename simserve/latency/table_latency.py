@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from simserve.core import Chunk
 from simserve.latency.base import PAGE, PROVENANCE
 from simserve.latency.blocks.plan import AttentionLayers, Plan
-from simserve.latency.costs import Cost
+from simserve.latency.costs import Cost, LinearOp
 from simserve.latency.counted import CountedTimes
 from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, Float64, page_contexts, whole_ns
 from simserve.latency.mixed_calls import mixed_calls
@@ -54,16 +54,18 @@ class TableLatency:
         plan: Plan,
         overhead: EngineOverhead,
         stages: int = 1,
-        hop_us: tuple[float, float] = (0.0, 0.0),
+        hop: LinearOp | None = None,
         estimated: tuple[str, ...] = (),
     ) -> None:
-        """`plan` is the slowest stage's; `hop_us` the time to hand over activations: fixed, and per token."""
+        """`plan` is the slowest stage's; `hop` hands over activations to the next, by tokens."""
         self.plan = plan
         self.overhead = overhead
         self.stages = stages
         self.estimated = estimated
         """What was costed without a measured table, in words."""
-        self._hop_us = hop_us
+        self.stage_latencies: tuple[TableLatency, ...] = (self,)
+        """Of each pipeline stage, first to last."""
+        self._hop = CountedTimes([hop] if hop is not None else [], 1024)
         self._tokens = CountedTimes(plan.per_token, FIRST_TOKENS)
         self._sequences = CountedTimes(plan.per_sequence, FIRST_SEQUENCES)
         self._pages: dict[tuple[int, int], _Page] = {}
@@ -151,8 +153,21 @@ class TableLatency:
 
     def hop_ns(self, tokens: int) -> int:
         """Return the time to hand the activations of `tokens` to the next pipeline stage."""
-        fixed_us, token_us = self._hop_us
-        return round((fixed_us + tokens * token_us) * 1000) if self.stages > 1 else 0
+        return self._hop.at(tokens) if self.stages > 1 else 0
+
+    def stage_ns(self, step_ns: int, decodes: int, decode_context: int, chunks: Sequence[Chunk]) -> list[int]:
+        """Return the duration of a step on each pipeline stage (see `StepLatency`)."""
+        by_kind: dict[int, int] = {id(self): step_ns}
+        for stage in self.stage_latencies:
+            if id(stage) not in by_kind:
+                by_kind[id(stage)] = stage.step_ns(decodes, decode_context, chunks)
+        return [by_kind[id(stage)] for stage in self.stage_latencies]
+
+    def host_ns(self, sequences: int, chunks: int) -> int:
+        """Return the engine's own time before a step that waits for it (see `StepLatency`)."""
+        if not self.overhead.overlapped:
+            return 0  # it is part of every step
+        return self._step_cpu_ns + self._sequence_cpu_ns * sequences + self._chunk_cpu_ns * chunks
 
     def decode_provenance(
         self, sequences: int, page: int, visits: NDArray[np.int64], level_ns: int = 0

@@ -162,6 +162,7 @@ def _as_benched(row: Row, pool: dict[str, Any], assumed: list[str]) -> dict[str,
     lengths = (float(row["isl"]), float(row["osl"]))
     made = bench(load_model(model_preset(row["model"])), load_gpu(pool["gpu"]), pool, lengths, share)
     pool["gpu_memory_utilization"] = made.memory_share
+    pool["max_model_len"] = made.max_model_len
     if pool["dp"] > 1 and pool["ep"] <= TRTLLM_GATHERED_RANKS:
         pool["all2all"] = "allgather"
         assumed.append("tokens gathered from all ranks, as TensorRT-LLM does up to as many ranks as picks")

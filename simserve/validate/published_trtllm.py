@@ -18,11 +18,18 @@ from simserve.latency.overhead import TRTLLM, with_graphs
 from simserve.model import ModelSpec, total_params
 from simserve.model.dtypes import PLAIN_BYTES, weight_format
 from simserve.model.kv import kv_bytes_per_token
+from simserve.model.memory import memory_ledger
+from simserve.model.memory_rules import memory_rules
 from simserve.model.parallel import Parallelism
+from simserve.model.spec import GqaAttention, MlaAttention
 from simserve.model.weights import weight_bytes_per_gpu, weight_bytes_total
 
 COUNTED_BYTES = {"fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5}
 """Bytes per stored element by which the bench estimates weights; 2 for all other formats."""
+BLOCK_TOKENS = 16
+"""Of the scheduler that stands for TensorRT-LLM's."""
+POLICY = "vllm-0.33"
+"""That scheduler."""
 MOST_SEQUENCES = 4096
 MOST_TOKENS = 32768
 
@@ -35,6 +42,8 @@ class Bench(NamedTuple):
     """Share of a GPU's memory for weights, activations and KV cache."""
     overhead: str
     """Engine overhead with the graphs of this row."""
+    max_model_len: int
+    """The longest sequence of the data set, as the bench tells the engine."""
 
 
 def bench(
@@ -58,11 +67,39 @@ def bench(
     own = weight_bytes_per_gpu(model, parallel, weights)
     cache = cache_share * (gpu.hbm_bytes - own)
     per_rank = floor(cache * parallel.tp * parallel.pp / (kv * (prompt + answer)))
-    options = {
-        "max_num_seqs": max(1, min(sequences, per_rank)),
-        "max_num_batched_tokens": max(tokens, round(prompt) + sequences),
+    budget, longest = max(tokens, round(prompt) + sequences), round(prompt + answer)
+    share = round((own + cache) / gpu.hbm_bytes, 4)
+    options: dict[str, Any] = {
+        "max_num_seqs": max(1, min(sequences * parallel.pp, per_rank)),
+        "max_num_batched_tokens": budget,
     }
-    return Bench(options, round((own + cache) / gpu.hbm_bytes, 4), with_graphs(TRTLLM, sequences).name)
+    if _keeps_everything(model):
+        options["max_num_batched_tokens"] = max(budget, longest, options["max_num_seqs"])
+        ledger = memory_ledger(
+            model,
+            gpu,
+            parallel,
+            weights_dtype=weights,
+            kv_dtype=pool["kv_dtype"],
+            block_size=BLOCK_TOKENS,
+            gpu_memory_utilization=share,
+            rules=memory_rules(POLICY),
+            **options,
+        )
+        whole = ledger.kv_blocks // ceil(longest / BLOCK_TOKENS)
+        options["max_num_seqs"] = max(1, min(options["max_num_seqs"], whole))
+        options["max_num_scheduled_tokens"] = budget
+        options["enable_chunked_prefill"] = False
+    return Bench(options, share, with_graphs(TRTLLM, sequences).name, longest)
+
+
+def _keeps_everything(model: ModelSpec) -> bool:
+    """True if no layer forgets tokens, so that the blocks of a whole answer can be set aside."""
+    return all(
+        (isinstance(it, GqaAttention) and it.span == "full") or isinstance(it, MlaAttention)
+        for group in model.layers
+        for it in group.attentions
+    )
 
 
 def counted_weights(model: ModelSpec, weights: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from simserve.core import Chunk, Request
@@ -131,3 +132,31 @@ def test_a_long_prompt_flows_through_the_pipeline_in_pieces() -> None:
     latency = PlainLatency(fixed=1000, per_token=0, per_pair=0, stages=3)
     result = run(latency, "vllm", {"max_num_batched_tokens": 100}, prompt=500, output=1)
     assert result.first_token_ns.tolist() == [(5 + 3 - 1) * 1000]
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_a_slot_of_a_pipeline_waits_for_the_engine_and_a_slower_last_stage(stages: int) -> None:
+    """A lone request's next step starts when the engine has its token: nothing hides the engine's work."""
+    latency = PlainLatency(stages=stages, hop=77, host=40, last=300)
+    result = run(latency, "vllm", {}, prompt=100, output=3)
+    steps = [1000 + 10 * 100] + [1000 + 10 + 3 * (100 + i) for i in range(1, 3)]
+    expected = [40 + stages * step + 300 + (stages - 1) * 77 for step in steps]
+    assert result.first_token_ns.tolist() == [expected[0]]
+    assert result.last_token_ns.tolist() == [sum(expected)]
+
+
+@pytest.mark.parametrize(
+    ("host", "last", "period_ns"),
+    [
+        (0, 300, 1300.0),  # the last stage never rests
+        (400, 0, 4400 / 4),  # four slots, each held for the engine's 400 and four stages
+        (400, 300, 1300.0),  # 4,700 a slot is less than four times the last stage's 1,300
+        (1500, 300, 5800 / 4),
+    ],
+)
+def test_the_pace_of_a_full_pipeline(host: int, last: int, period_ns: float) -> None:
+    latency = PlainLatency(fixed=1000, per_token=0, stages=4, host=host, last=last)
+    result = run(latency, "vllm", {"max_num_batched_tokens": 100}, prompt=100, output=1, rows=400)
+    ends = np.sort(result.first_token_ns)
+    pace = (ends[-1] - ends[199]) / 200
+    assert pace == pytest.approx(max(period_ns, host), rel=0.01)

@@ -13,9 +13,9 @@ from simserve.latency.base import PAGE
 class PlainLatency:
     """step = fixed + per_token * tokens + (mean context) * per_context + prefix pairs * per_pair, in ns."""
 
-    def __init__(self, fixed=1000, per_token=10, per_context=3, per_pair=1, stages=1, hop=0):
+    def __init__(self, fixed=1000, per_token=10, per_context=3, per_pair=1, stages=1, hop=0, host=0, last=0):
         self.fixed, self.per_token, self.per_context, self.per_pair = fixed, per_token, per_context, per_pair
-        self.stages, self.hop = stages, hop
+        self.stages, self.hop, self.host, self.last = stages, hop, host, last
         self.booked_ns = 0
 
     def decode_ns(self, sequences, mean_context):
@@ -33,6 +33,12 @@ class PlainLatency:
         ns += self.per_pair * sum(c.tokens * c.cached for c in chunks)
         self.booked_ns += ns
         return ns
+
+    def stage_ns(self, step_ns, decodes, decode_context, chunks):
+        return [step_ns] * (self.stages - 1) + [step_ns + self.last]
+
+    def host_ns(self, sequences, chunks):
+        return self.host
 
     def hop_ns(self, tokens):
         return self.hop

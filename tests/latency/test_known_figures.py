@@ -6,6 +6,7 @@ import pytest
 from simserve.hardware import load_gpu
 from simserve.latency import shipped_profiles
 from simserve.latency.kernels.attention import DecodeAttention
+from simserve.latency.kernels.collective import all_reduce
 from simserve.latency.kernels.exchange import ExpertExchange
 from simserve.latency.kernels.expert_shape import Experts
 from simserve.latency.kernels.heads import Heads
@@ -137,3 +138,11 @@ def test_real_dips_are_kept():
         dips += int(down.sum())
         assert (np.diff(predicted.us)[down] < 0).all()
     assert dips > 10
+
+
+def test_a_gpu_without_nvlink_and_tables_reduces_as_a_measured_one_over_pcie():
+    # Both have PCIe 4.0 x16: NCCL's 2 MiB over two L40S take 120.7 us, 512 KiB 50.0 (collective table)
+    here = machine("rtx_4090")
+    cost = all_reduce(here, "", 2, 1.0).cost(np.array([524288.0, 2097152.0]))
+    assert cost.us == pytest.approx([50.0, 120.7], rel=0.01)
+    assert any("l40s" in note for note in here.estimated)

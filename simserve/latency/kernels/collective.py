@@ -9,15 +9,20 @@ from __future__ import annotations
 import numpy as np
 
 from simserve.latency.costs import Cost, LinearOp, analytic
-from simserve.latency.grid import Float64, Grid
+from simserve.latency.grid import EXTRAPOLATED, Float64, Grid
 from simserve.latency.kernels.machine import Machine
 
 CUSTOM_ALL_REDUCE_MAX_BYTES = 8 * 1024 * 1024
 """Largest message of vLLM's custom all-reduce (its default `max_size`, 8 MiB)."""
 HOP_LAUNCH_US = 10.0
-"""Start of a transfer between pipeline stages (assumption)."""
+"""Start of a transfer between GPUs (assumption)."""
 NETWORK_BYTES_PER_S = 50e9
 """RDMA bandwidth per GPU between nodes (one 400 Gb/s NIC per GPU; assumption)."""
+PCIE_GPU = "l40s"
+"""Whose collectives stand for those of GPUs without NVLink and without a table (PCIe 4.0 x16, through the
+host's root complexes: 60 % of the line rate between two GPUs, a sixth of it among four)."""
+PCIE_GPU_BYTES_PER_S = 32e9
+"""Line rate of its link."""
 LINK_EFFICIENCY = 0.8
 """Share of NVLink bandwidth that estimates reach (assumption)."""
 
@@ -59,9 +64,21 @@ def collective(
     return LinearOp(name, cost, times)
 
 
-def hop_us(machine: Machine, transferred_bytes: float) -> float:
-    """Return the estimated time to send bytes to the GPU of the next pipeline stage over NVLink."""
-    return HOP_LAUNCH_US + transferred_bytes * 1e6 / machine.peaks.link_bytes_per_s / LINK_EFFICIENCY
+def hand_over(machine: Machine, bytes_per_row: float) -> LinearOp:
+    """Return what sending `bytes_per_row` bytes per token to the GPU of the next pipeline stage takes.
+
+    In an all-gather over two GPUs each sends its half to the other: a transfer takes as long as one of twice
+    its bytes. Without such a table it is estimated by the link.
+    """
+    grid = _grid(machine, "all_gather", "nccl", 2)
+    if grid is None:
+        machine.missing("collective", "transfers between pipeline stages", "ranks", 2)
+
+    def cost(rows: Float64) -> Cost:
+        size = rows * (2 * bytes_per_row)
+        return _estimate(machine, "all_gather", 2, size) if grid is None else Cost(*grid.tagged(size))
+
+    return LinearOp("hand over", cost)
 
 
 def _grid(machine: Machine, kind: str, impl: str, ranks: int) -> Grid | None:
@@ -71,6 +88,9 @@ def _grid(machine: Machine, kind: str, impl: str, ranks: int) -> Grid | None:
         rows = machine.rows("collective", coll=kind, impl=impl, dtype=dtype, ranks=ranks, nodes=1)
         if rows is None and impl == "nccl":
             rows = machine.rows("collective", coll=kind, impl="gloo", ranks=ranks, nodes=1)
+            if rows is None and not machine.peaks.has_nvlink:
+                machine.cache[key] = _over_pcie(machine, kind, ranks)
+                return machine.cache[key]
         machine.cache[key] = (
             None
             if rows is None
@@ -82,6 +102,33 @@ def _grid(machine: Machine, kind: str, impl: str, ranks: int) -> Grid | None:
             )
         )
     return machine.cache[key]
+
+
+def _over_pcie(machine: Machine, kind: str, ranks: int) -> Grid | None:
+    """Return NCCL's times on a measured GPU whose peers are reached over PCIe too, for one without a table.
+
+    What does not grow with the message stays, the rest goes by the links' line rates. None beyond a node.
+    """
+    table = machine.profiles.table(PCIE_GPU, "collective")
+    if table is None or ranks > machine.gpus_per_node or not machine.allow_analytic:
+        return None
+    rows = table.select(coll=kind, impl="nccl", dtype="fp16", ranks=ranks, nodes=1)
+    if not len(rows):
+        return None
+    latency_us = rows.numbers("latency_us")
+    start_us = float(latency_us.min())
+    ratio = PCIE_GPU_BYTES_PER_S / machine.peaks.link_bytes_per_s
+    grid = Grid(
+        [rows.numbers("bytes")],
+        start_us + (latency_us - start_us) * ratio,
+        lambda size: _wire_us(machine, kind, ranks, size),
+        trend=True,
+    )
+    grid.trust = EXTRAPOLATED
+    note = f"{kind} over {ranks} GPUs: no table {machine.gpu}/collective; as {PCIE_GPU}'s over PCIe"
+    if note not in machine.estimated:
+        machine.estimated.append(note)
+    return grid
 
 
 def _wire_us(machine: Machine, kind: str, ranks: int, size: Float64) -> Float64:

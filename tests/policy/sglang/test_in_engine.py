@@ -26,6 +26,12 @@ class FlatLatency:
     def step_ns(self, decodes, decode_context, chunks):
         return 1000 + sum(chunk.tokens for chunk in chunks)
 
+    def stage_ns(self, step_ns, decodes, decode_context, chunks):
+        return (step_ns,)
+
+    def host_ns(self, sequences, chunks):
+        return 0
+
     def hop_ns(self, tokens):
         return 0
 
