@@ -104,6 +104,13 @@ class Config:
             raise self.error(name, value, "a list of whole numbers, 0 or more")
         return value
 
+    def mapping(self, name: str) -> dict[str, Any]:
+        """Return a field that must be a mapping."""
+        value = self._value(name, None)
+        if not isinstance(value, dict):
+            raise self.error(name, value, "a mapping")
+        return value
+
     def require(self, name: str, allowed: object, why: str) -> None:
         """Refuse the field unless it is absent, null or `allowed`; `why` says what is not modelled."""
         self._read.add(name)

@@ -3,6 +3,7 @@
 import pytest
 
 from simserve.model import active_params, kv_bytes_per_token, load_model, preset_names, total_params
+from simserve.model.parts import layer_parts
 from simserve.model.spec import DenseFfn, GqaAttention, LinearAttention, MlaAttention, ModelSpec, MoeFfn
 
 # Total and active parameters in billions as published by the makers (model cards and reports), and KV bytes
@@ -25,6 +26,12 @@ PUBLISHED = {
     "gpt-oss-120b": (116.83, 5.7, 2 * 36 * 8 * 64 * 2),
     "kimi-k2.5": (1026.0, 32.9, 61 * 576 * 2),
     "qwen3.5-397b-a17b": (397.0, 17.3, 2 * 15 * 2 * 256 * 2),
+    "qwen3-next-80b-a3b": (80.0, 3.87, 2 * 12 * 2 * 256 * 2),
+    "kimi-linear-48b-a3b": (49.1, 3.48, 7 * 576 * 2),
+    "qwen3-coder-480b-a35b": (480.0, 35.4, 2 * 62 * 8 * 128 * 2),
+    "deepseek-v2-lite": (15.7, 2.66, 27 * 576 * 2),
+    "gemma-3-27b": (27.0, 27.0, 2 * 62 * 16 * 128 * 2),
+    "phi-4": (14.66, 14.66, 2 * 40 * 10 * 128 * 2),
 }
 
 # Sizes of the published checkpoints, to the parameter (Hugging Face safetensors totals).
@@ -41,7 +48,24 @@ EXACT = {
     "mixtral-8x7b": 46_702_792_704,
     "qwen2.5-7b": 7_615_616_512,
     "qwen2.5-72b": 72_706_203_648,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-3b": 3_085_938_688,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "qwen3-4b": 4_022_468_096,
     "qwen3-8b": 8_190_735_360,
+    "qwen3-14b": 14_768_307_200,
+    "qwen3-coder-480b-a35b": 480_154_875_392,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "mistral-7b-v0.1": 7_241_732_096,
+    "mistral-small-24b": 23_572_403_200,
+    "ministral-8b": 8_019_808_256,
+    "phi-4": 14_659_507_200,
+    "deepseek-v2-lite": 15_706_484_224,
     "qwen3-32b": 32_762_123_264,
     "qwen3-30b-a3b": 30_532_122_624,
     "qwen3-235b-a22b": 235_093_634_560,
@@ -69,6 +93,57 @@ def test_makers_that_leave_embeddings_out_of_the_active(name: str, total: int, a
     ends = 2 * spec.vocab_size * spec.hidden_size
     assert round(total_params(spec) / 1e9) == total
     assert round((active_params(spec) - ends) / 1e9) == active
+
+
+# Checkpoints of the text models: 1b as published; the others less the vision tower and its projector.
+GEMMA = {"1b": 999_885_952, "4b": 3_880_263_168, "12b": 11_766_034_176, "27b": 27_009_346_304}
+
+
+@pytest.mark.parametrize("size", GEMMA)
+def test_gemma_3_lacks_only_two_of_the_four_norms_of_a_layer(size: str) -> None:
+    spec = load_model(f"gemma-3-{size}")
+    assert total_params(spec) == GEMMA[size] - spec.num_layers * 2 * spec.hidden_size
+
+
+@pytest.mark.parametrize(("size", "layers", "window"), [("1b", 26, 512), ("4b", 34, 1024), ("27b", 62, 1024)])
+def test_gemma_3_slides_in_five_of_six_layers(size: str, layers: int, window: int) -> None:
+    spec = load_model(f"google/gemma-3-{size}-it")
+    assert kinds(spec) == ((["window/dense"] * 5 + ["full/dense"]) * 11)[:layers]
+    assert spec.layers[0].attentions[0].span_tokens == window  # type: ignore[union-attr]
+
+
+# Hugging Face totals of the checkpoints: their prediction layer (an MoE layer, a joining matrix, an embedding
+# and a head) is no part of ours.
+@pytest.mark.parametrize(("name", "with_prediction"), [("glm-4.5", 358.34e9), ("glm-4.5-air", 110.47e9)])
+def test_glm_and_its_prediction_layer_are_the_checkpoint(name: str, with_prediction: float) -> None:
+    spec = load_model(name)
+    hidden, last = spec.hidden_size, spec.layers[-1]
+    layer = sum(part.params for part in layer_parts(last, hidden))
+    prediction = layer + 2 * hidden**2 + 2 * spec.vocab_size * hidden
+    assert total_params(spec) + prediction == pytest.approx(with_prediction, rel=1e-4)
+
+
+def test_kimi_linear_lacks_only_the_biases_of_its_routers() -> None:
+    spec = load_model("moonshotai/Kimi-Linear-48B-A3B-Instruct")
+    assert total_params(spec) == 49_122_681_728 - 26 * 256
+    assert [type(spec.layers[i].attentions[0]) for i in spec.order[:4]] == [LinearAttention] * 3 + [
+        MlaAttention
+    ]
+    assert isinstance(spec.layers[spec.order[26]].attentions[0], MlaAttention)
+    delta = spec.layers[0].attentions[0]
+    assert isinstance(delta, LinearAttention)
+    assert delta.state_bytes == 32 * 128 * 128 * 4 + 3 * 4096 * 3 * 2
+
+
+def test_qwen3_next_is_linear_but_for_every_fourth_layer() -> None:
+    spec = load_model("Qwen/Qwen3-Next-80B-A3B-Instruct")
+    assert kinds(spec) == (["linear/moe"] * 3 + ["full/moe"]) * 12
+
+
+def test_mistral_7b_changed_between_its_versions() -> None:
+    first, second, third = (load_model(f"mistralai/Mistral-7B-Instruct-v0.{n}") for n in (1, 2, 3))
+    assert [spec.layers[0].attentions[0].span_tokens for spec in (first, second, third)] == [4096, 0, 0]  # type: ignore[union-attr]
+    assert [spec.vocab_size for spec in (first, second, third)] == [32_000, 32_000, 32_768]
 
 
 def test_every_preset_loads_and_names_its_source() -> None:

@@ -78,8 +78,19 @@ def dense(config: Config, **settings: Any) -> DenseFfn:
     return DenseFfn(config.size("intermediate_size"), **settings)
 
 
-def decoder(config: Config, name: str, layers: Sequence[Layer], **settings: Any) -> ModelSpec:
-    """Return the spec of a decoder with these layers, first to last; equal layers share a group."""
+def decoder(
+    config: Config,
+    name: str,
+    layers: Sequence[Layer],
+    *,
+    length: str = "max_position_embeddings",
+    tied: bool = False,
+    **settings: Any,
+) -> ModelSpec:
+    """Return the spec of a decoder with these layers, first to last; equal layers share a group.
+
+    `length` names the field of its longest context; `tied` holds where `tie_word_embeddings` is absent.
+    """
     kinds: dict[Layer, int] = {}
     order = tuple(kinds.setdefault(layer, len(kinds)) for layer in layers)
     groups = tuple(LayerGroup(order.count(index), *layer) for layer, index in kinds.items())
@@ -87,9 +98,9 @@ def decoder(config: Config, name: str, layers: Sequence[Layer], **settings: Any)
         name=name,
         hidden_size=config.size("hidden_size"),
         vocab_size=config.size("vocab_size"),
-        max_position_embeddings=config.size("max_position_embeddings"),
+        max_position_embeddings=config.size(length),
         layers=groups,
-        tie_word_embeddings=config.flag("tie_word_embeddings", False),
+        tie_word_embeddings=config.flag("tie_word_embeddings", tied),
         source=config.place,
         num_nextn_predict_layers=config.count("num_nextn_predict_layers", 0),
         layer_order=() if order == tuple(sorted(order)) else order,

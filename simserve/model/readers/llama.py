@@ -1,6 +1,6 @@
 """Dense decoders of the Llama shape: grouped-query attention and a gated MLP in every layer.
 
-Llama 2 and 3, CodeLlama, Mistral, Qwen 2, 2.5 and 3 (the latter with a norm on queries and keys).
+Llama 2 and 3, CodeLlama, Mistral, Phi 3 and 4, Qwen 2, 2.5 and 3 (this one norms queries and keys).
 """
 
 from __future__ import annotations
@@ -15,10 +15,21 @@ from simserve.model.spec import ModelSpec
 @READERS.register("LlamaForCausalLM")
 @READERS.register("mistral")
 @READERS.register("MistralForCausalLM")
+@READERS.register("mistral3")
+@READERS.register("Mistral3ForConditionalGeneration")
 def read_llama(config: Config, name: str) -> ModelSpec:
-    """Read Llama and Mistral."""
+    """Read Llama and Mistral, and the text model of Mistral Small 3.1."""
+    config.ignore("spatial_merge_size", "projector_hidden_act", "multimodal_projector_bias")
     bias = config.flag("attention_bias", False)
     return _read(config, name, bias=bias, output_bias=bias)
+
+
+@READERS.register("phi3")
+@READERS.register("Phi3ForCausalLM")
+def read_phi3(config: Config, name: str) -> ModelSpec:
+    """Read Phi 3 and 4, whose q, k and v are one matrix, and gate and up another."""
+    config.require("attention_bias", False, "biases of this attention are not modelled")
+    return _read(config, name)
 
 
 @READERS.register("qwen2")

@@ -1,4 +1,4 @@
-"""Qwen 3.5 MoE (text): gated delta-rule layers with a constant state, full attention every fourth layer.
+"""Qwen3-Next and Qwen 3.5 MoE (text): gated delta-rule layers, every fourth layer full attention.
 
 Shapes follow transformers' Qwen3-Next and Qwen3.5 gated delta net: one projection to q, k, v, one to the
 gate, two small ones, a short convolution, and a state of value heads x key size x value size in the
@@ -15,16 +15,22 @@ _STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _CONVOLUTION_BYTES = 2
 
 
+@READERS.register("qwen3_next")
+@READERS.register("Qwen3NextForCausalLM")
 @READERS.register("qwen3_5_moe")
 @READERS.register("qwen3_5_moe_text")
 @READERS.register("Qwen3_5MoeForConditionalGeneration")
 @READERS.register("Qwen3_5MoeForCausalLM")
 def read_qwen35_moe(config: Config, name: str) -> ModelSpec:
-    """Read the text model of Qwen 3.5 MoE."""
-    config.ignore("full_attention_interval", "mtp_use_dedicated_embeddings")
+    """Read Qwen3-Next and the text model of Qwen 3.5 MoE."""
+    config.require("decoder_sparse_step", 1, "dense layers in this family are not modelled")
+    config.ignore("intermediate_size", "mtp_use_dedicated_embeddings")
     config.require("mlp_only_layers", [], "dense layers in this family are not modelled")
     layer_count = config.size("num_hidden_layers")
-    kinds = config.words("layer_types", ["linear_attention", "full_attention"], layer_count)
+    every = config.size("full_attention_interval", 4)
+    kinds = ["linear_attention" if layer % every else "full_attention" for layer in range(1, layer_count + 1)]
+    if config.has("layer_types"):
+        kinds = config.words("layer_types", ["linear_attention", "full_attention"], layer_count)
     gate = config.flag("attn_output_gate", True)
     bias = config.flag("attention_bias", False)
     shared = config.count("shared_expert_intermediate_size", 0)
