@@ -35,7 +35,7 @@ def gpus(ctx: typer.Context, profiles: Profiles = [], as_json: AsJson = False) -
     if as_json:
         print(json.dumps([spec.model_dump(mode="json", exclude_none=True) for spec in specs], indent=2))
     else:
-        _print_table(specs)
+        _print_table(specs, profiles)
 
 
 @app.command()
@@ -57,16 +57,23 @@ def show(
         _print_gpu(spec)
 
 
-def _print_table(specs: list[GpuSpec]) -> None:
+def _print_table(specs: list[GpuSpec], profiles: list[Path]) -> None:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
+    from simserve.latency.profiles import ProfileStore
     from simserve.units import GIB, TERA
 
-    table = Table(title="GPUs (vendor figures, dense)", title_justify="left")
+    title = "GPUs (vendor figures, dense; link: NVLink or Infinity Fabric, one way)"
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
     table.add_column("name", no_wrap=True)
-    for title in ("HBM GiB", "TB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "NVLink GB/s", "FLOP/B bf16"):
+    for title in ("HBM GiB", "TB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "link GB/s", "FLOP/B bf16"):
         table.add_column(title, justify="right")
+    table.add_column("kernels", no_wrap=True)
+    store = ProfileStore(profiles)
     for spec in specs:
         peaks = spec.peak_flops
         table.add_row(
@@ -77,6 +84,7 @@ def _print_table(specs: list[GpuSpec]) -> None:
             f"{peaks['fp8'] / TERA:.0f}" if "fp8" in peaks else "-",
             f"{spec.nvlink_bytes_per_s / 1e9:.0f}" if spec.nvlink else "-",
             f"{spec.ridge():.0f}",
+            "measured" if store.ops(spec.name) else "estimated",
         )
     Console().print(table)
 

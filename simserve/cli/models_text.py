@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,15 @@ def print_table(specs: list[ModelSpec]) -> None:
     from simserve.model import active_params, kv_bytes_per_token, total_params
 
     title = "Models (parameters in billions; KV at 16 bit, all layers, one GPU)"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
     table.add_column("name", no_wrap=True)
     table.add_column("layers", justify="right", no_wrap=True)
     table.add_column("attention", no_wrap=True)
-    for title in ("params", "active", "KV B/token"):
+    for title in ("total", "active", "KV B/tok"):
         table.add_column(title, justify="right", no_wrap=True)
-    for spec in specs:
+    for spec in sorted(specs, key=lambda spec: _by_size(spec.name)):
         kinds = sorted({_brief(it) for group in spec.layers for it in group.attentions})  # capitals first
         table.add_row(
             spec.name,
@@ -41,6 +44,11 @@ def print_table(specs: list[ModelSpec]) -> None:
             f"{kv_bytes_per_token(spec):,}",
         )
     Console().print(table)
+
+
+def _by_size(name: str) -> list[tuple[str, float]]:
+    """Sort key that puts `qwen3-8b` before `qwen3-32b`."""
+    return [(words, float(number or 0)) for words, number in re.findall(r"(\D*)(\d+(?:\.\d+)?)?", name)]
 
 
 def print_model(spec: ModelSpec, degrees: Parallelism, weights_dtype: WeightsDtype, kv_dtype: str) -> None:
