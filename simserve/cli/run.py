@@ -211,6 +211,7 @@ def _print_results(
     from simserve.cli.replications_text import replication_lines
     from simserve.cli.summary_table import summary_table
     from simserve.metrics.store import canonical_json
+    from simserve.report.headline import taken
 
     if as_json:
         found = {name: summary.to_dict() for name, summary in summaries.items()}
@@ -227,6 +228,9 @@ def _print_results(
             console.print(line)
     else:
         console.print(summary_table(scenario, summaries[scenario.base_name]))
+    base = deployments[scenario.base_name].manifest("")
+    for line in dict.fromkeys(taken(base)):
+        console.print(line)
     if scenario.published:
         from simserve.cli.published_table import published_table
 

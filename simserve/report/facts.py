@@ -6,7 +6,7 @@ from typing import Any
 
 _TOP = ("simserve_version", "command", "seed", "scenario_name", "trace", "model", "router", "fast_forward")
 _TRACE = ("name", "format", "sha256", "requests")
-_POOL = ("name", "gpu", "gpu_name", "replicas", "tp", "pp", "engine")
+_POOL = ("name", "gpu", "gpu_name", "replicas", "tp", "pp", "engine", "weights_dtype", "kv_dtype")
 _LIMITS = ("kv_blocks", "kv_groups", "block_size", "max_model_len", "limit_reason")
 
 
@@ -16,7 +16,7 @@ def complete(manifest: dict[str, Any]) -> dict[str, Any]:
     if full["trace"]:
         full["trace"] = {**dict.fromkeys(_TRACE), "assumptions": [], "changes": [], **full["trace"]}
     if full["model"]:
-        full["model"] = {"name": None, **full["model"]}
+        full["model"] = {"name": None, "called": None, **full["model"]}
     full["pools"] = [
         {**dict.fromkeys(_POOL + _LIMITS), "ledger": [], "engine_options": {}, **pool}
         for pool in manifest.get("pools") or []

@@ -41,6 +41,17 @@ def hardware(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
     return " + ".join(f"{n} × {gpu}" for gpu, n in counts.items()) or "No GPUs"
 
 
+def taken(manifest: dict[str, Any]) -> list[str]:
+    """Return what every pool was taken to be: `qwen3-32b (from Qwen/Qwen3-32B-FP8), weights fp8 ...`."""
+    model = manifest["model"]
+    name = model["name"] + (f" (from {model['called']})" if model.get("called") else "")
+    return [
+        f"{name}, weights {pool['weights_dtype']}, KV cache {pool['kv_dtype']}, on {pool['gpu']} with "
+        f"{pool['engine']}"
+        for pool in manifest["pools"]
+    ]
+
+
 def limits_in_words(limits: dict[str, float]) -> str:
     """Return `TTFT ≤ 1.00 s, TPOT ≤ 50.0 ms`."""
     return ", ".join(

@@ -34,7 +34,7 @@ def manifest(deployment: Deployment, command: str) -> dict[str, Any]:
         "workload": scenario.workload.model_dump(
             mode="json", exclude_none=True, exclude={"trace", "format", "trace_options", "columns"}
         ),
-        "model": {"name": deployment.model.name, "source": deployment.model.source},
+        "model": _model(deployment),
         "pools": [_pool(pool) for pool in deployment.pools],
         "router": router_words(scenario.router),
         "profiles": {f"{name}.parquet": digest for name, digest in deployment.profiles.hashes().items()},
@@ -45,6 +45,12 @@ def manifest(deployment: Deployment, command: str) -> dict[str, Any]:
         "settings": _settings(deployment),
         **_published(scenario),
     }
+
+
+def _model(deployment: Deployment) -> dict[str, Any]:
+    """Return the preset (or configuration) that was taken, and the name that stood for it, if another."""
+    model, called = deployment.model, portable(deployment.loaded.scenario.model, deployment.loaded.folder)
+    return {"name": model.name, "source": model.source} | ({} if called == model.name else {"called": called})
 
 
 def assumptions(deployment: Deployment) -> list[str]:

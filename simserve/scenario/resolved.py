@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 
 from simserve import __version__
 from simserve.scenario.compare import FIXED, difference
@@ -39,8 +40,21 @@ def resolved_yaml(deployment: Deployment, variants: Mapping[str, Deployment] | N
     if variants:
         plain["base_name"] = deployment.loaded.scenario.base_name
         plain["compare"] = {name: _change(plain, one) for name, one in variants.items()}
-    yaml.dump(plain, text)
+    yaml.dump(_with_names_given(plain, deployment), text)
     return text.getvalue()
+
+
+def _with_names_given(plain: dict[str, Any], deployment: Deployment) -> CommentedMap:
+    """Return the scenario with a comment at each name that was understood as another."""
+    given, noted = deployment.loaded.document.data, CommentedMap(plain)
+    if plain["model"] != deployment.model.name:
+        noted.yaml_add_eol_comment(f"preset {deployment.model.name}", "model")
+    pools = [CommentedMap(pool) for pool in plain["pools"]]
+    for pool, written in zip(pools, given["pools"], strict=True):
+        if pool["gpu"] != written["gpu"]:
+            pool.yaml_add_eol_comment(f"given as {written['gpu']}", "gpu")
+    noted["pools"] = pools
+    return noted
 
 
 def _change(base: dict[str, Any], variant: Deployment) -> dict[str, Any]:

@@ -62,6 +62,19 @@ def test_the_scenario_holds_our_names_of_gpus_and_engines() -> None:
     text = build(it).resolved_yaml()
     assert "gpu: h200_sxm" in text
     assert "preset: sglang-0.5.23" in text
+    assert "given as NVIDIA H200" in text
+
+
+def test_the_resolved_scenario_names_the_preset_and_gives_the_same_again(tmp_path: Path) -> None:
+    once = build(demo("model=meta-llama/Llama-3.1-8B-Instruct", "pools.0.gpu=NVIDIA H200"))
+    text = once.resolved_yaml()
+    assert "model: meta-llama/Llama-3.1-8B-Instruct # preset llama-3.1-8b" in " ".join(text.split())
+    path = tmp_path / "again.yaml"
+    path.write_text(text)
+    again = build(load_scenario(path)).manifest("")
+    assert again["pools"] == once.manifest("")["pools"]
+    assert again["model"]["called"] == "meta-llama/Llama-3.1-8B-Instruct"
+    assert "called" not in build(demo()).manifest("")["model"]
 
 
 def test_a_change_of_a_study_is_named_alike() -> None:
