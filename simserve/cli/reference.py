@@ -9,6 +9,7 @@ import typer
 from typer.cli import get_docs_for_click
 
 from simserve.cli import app
+from simserve.cli.reference_names import names_reference
 from simserve.scenario.reference import scenario_reference
 
 
@@ -22,7 +23,7 @@ def cli_reference() -> str:
     return "\n".join(line.rstrip() for line in f"{head}\n\n{made}\n{rest}".splitlines()).rstrip() + "\n"
 
 
-PAGES = {"scenario.md": scenario_reference, "cli.md": cli_reference}
+PAGES = {"scenario.md": scenario_reference, "cli.md": cli_reference, "names.md": names_reference}
 
 
 def main() -> None:

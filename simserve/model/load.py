@@ -42,6 +42,12 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in _PRESETS.glob("*.json"))
 
 
+def other_names(preset: str) -> list[str]:
+    """Return the listed names of a preset's releases besides its own, sorted."""
+    names = _catalogue().names.items()
+    return sorted(name for name, release in names if release.preset == preset and name != preset)
+
+
 @cache
 def load_preset(name: str) -> ModelSpec:
     """Return the preset of exactly this name."""
