@@ -87,9 +87,11 @@ def _catalogue() -> Catalogue:
     """Return the names of every preset: its own, `_aliases`, and `_releases` with the fields that differ."""
     names: dict[str, Release] = {}
     owners: dict[str, str] = {}
+    kept: dict[str, list[str]] = {}
     for stem in preset_names():
         fields = _preset_fields(stem)
         owners[stem] = str(fields.get("_owner", "")).lower()
+        kept[stem] = fields.get("_nvfp4_keeps", [])
         names |= {alias: Release(stem) for alias in (stem, *fields.get("_aliases", ()))}
         names |= {name.lower(): Release(stem, own) for name, own in fields.get("_releases", {}).items()}
-    return Catalogue(names, owners)
+    return Catalogue(names, owners, kept)

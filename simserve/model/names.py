@@ -45,7 +45,7 @@ _QUANTISED: tuple[tuple[str, Quantisation], ...] = (
         r"fp8|fp8-dynamic|fp8-static|fp8-per-?tensor|w8a8-fp8|quantized\.w8a8-fp8",
         _compressed(num_bits=8, type="float"),
     ),
-    ("nvfp4|nvfp4a16|fp4", _compressed(num_bits=4, type="float", group_size=16)),
+    ("(nvfp4|fp4)(-v2)?|nvfp4a16", _compressed(num_bits=4, type="float", group_size=16)),
     (r"(quantized\.)?w8a(8|16)|int8|int8-w8a(8|16)", _compressed(num_bits=8, type="int")),
     (r"(quantized\.)?w4a16(-g128)?", _compressed(num_bits=4, type="int", group_size=128)),
     ("awq(-int4|-4bit|-marlin)?|(int4|4bit)-awq", {"quant_method": "awq", "bits": 4, "group_size": 128}),
@@ -61,6 +61,7 @@ _QUANTISED: tuple[tuple[str, Quantisation], ...] = (
 """Ends that say how a release is quantised, and the configuration that such releases have. `fp8-kv` is AMD's;
 fp4 was NVIDIA's name for NVFP4; AWQ and GPTQ are 4 bit in groups of 128 unless they say otherwise, as
 their makers' releases are."""
+_NVFP4 = ("nvfp4", "fp4", "nvfp4-v2", "fp4-v2")
 _FOREIGN = re.compile(r"[-.](gguf|i?q\d(_\w+)?|exl[23]|mlx|hqq|aqlm|w4a8\w*|w4afp8|ud-\w+)\b")
 """Formats of other engines, and those without a price."""
 _BLOCK_OWNERS = frozenset(("qwen", "zai-org", "deepseek-ai", "minimaxai", "xiaomimimo", "stepfun-ai"))
@@ -91,6 +92,8 @@ class Catalogue:
     """By lower-case name without owner, or with it where another owner's release of that name differs."""
     owners: Mapping[str, str]
     """Preset -> lower-case owner of its own releases."""
+    kept: Mapping[str, list[str]]
+    """Preset -> modules that its NVFP4 releases keep in 16 bit, besides the head."""
 
     def find(self, name: str) -> Release:
         """Return the release called `name`.
@@ -107,7 +110,12 @@ class Catalogue:
         release, mark = self._without_mark(name, word)
         if not mark:
             return release
-        return release.quantised(_quantisation(mark, owner or self.owners.get(release.preset, "")))
+        if mark in _NVFP4:
+            owner = owner or "nvidia"  # whose format it is
+        found = _quantisation(mark, owner or self.owners.get(release.preset, ""))
+        if mark in _NVFP4 and (kept := self.kept.get(release.preset)):
+            found = {**found, "ignore": [*found["ignore"], *kept]}
+        return release.quantised(found)
 
     def _without_mark(self, name: str, word: str) -> tuple[Release, str]:
         """Return the release of a name without owner, and the end that tells how it is quantised."""

@@ -113,3 +113,17 @@ def test_formats_without_a_price_are_refused_by_name(name: str, what: str) -> No
 def test_a_release_with_a_longer_context_has_it() -> None:
     assert load_model("Qwen/Qwen3-30B-A3B").max_position_embeddings == 40_960
     assert load_model("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8").max_position_embeddings == 262_144
+
+
+def test_nvfp4_releases_keep_what_nvidia_keeps_in_16_bit() -> None:
+    """Lists of modules in the releases' hf_quant_config.json and config.json (2026-09)."""
+    for name, kept in {
+        "nvidia/Qwen3-235B-A22B-NVFP4": ["lm_head"],
+        "nvidia/Kimi-K2.5-NVFP4": ["lm_head", "*self_attn*"],
+        "nvidia/DeepSeek-R1-0528-NVFP4-v2": ["lm_head", "*self_attn*"],
+        "nvidia/Kimi-K2.6-NVFP4": ["lm_head", "*self_attn*", "*shared_experts*", "*layers.0.mlp*"],
+    }.items():
+        config = published(name).changes["quantization_config"]
+        assert config["ignore"] == kept
+        assert config["kv_cache_quant_algo"] == "FP8"
+    assert published("Qwen3-235B-A22B-NVFP4") == published("nvidia/Qwen3-235B-A22B-NVFP4")
