@@ -142,7 +142,7 @@ def _ledger(
         gpu_memory_utilization=preset.memory_share(gpu_spec.hbm_bytes, defaults, placement),
         max_num_batched_tokens=budget,
         max_num_seqs=int(defaults.get("max_num_seqs", 256)),
-        rules=memory_rules(engine),
+        rules=memory_rules(preset.name),
         kv_groups=vllm_groups(spec, defaults, budget)
         if preset.policy == "vllm" and degrees.pp == 1
         else None,

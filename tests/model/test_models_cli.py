@@ -41,3 +41,15 @@ def test_help_has_an_example(arguments: list[str]) -> None:
     out = RUN.invoke(app, arguments)
     assert out.exit_code == 0
     assert "Example" in out.stdout
+
+
+def test_names_that_people_paste_are_understood() -> None:
+    def ledger(*options: str) -> object:
+        out = RUN.invoke(app, ["show", *options, "--json"])
+        assert out.exit_code == 0, out.exception
+        return json.loads(out.stdout)["ledger"]
+
+    plain = ledger("llama-3.1-8b", "--gpu", "h200_sxm", "--engine", "vllm-0.15")
+    pasted = ("meta-llama/Llama-3.1-8B-Instruct", "--gpu", "NVIDIA H200")
+    assert ledger(*pasted, "--engine", "vllm==0.15.1") == plain
+    assert ledger(*pasted, "--engine", "vllm") == ledger("llama-3.1-8b", "--gpu", "h200_sxm")
