@@ -4,6 +4,8 @@ import pytest
 
 from simserve.errors import ScenarioError
 from simserve.model import load_model, preset_names
+from simserve.model.checkpoint import AUTO
+from simserve.model.dtypes import weight_types
 from simserve.model.load import published
 
 # Repositories of Hugging Face -> the preset of their architecture.
@@ -127,3 +129,40 @@ def test_nvfp4_releases_keep_what_nvidia_keeps_in_16_bit() -> None:
         assert config["ignore"] == kept
         assert config["kv_cache_quant_algo"] == "FP8"
     assert published("Qwen3-235B-A22B-NVFP4") == published("nvidia/Qwen3-235B-A22B-NVFP4")
+
+
+# What the releases' own config.json says: types of matrices (of routed experts, where they differ), KV cache.
+TYPES = {
+    "Qwen/Qwen3-32B": ("bf16", "bf16"),
+    "Qwen/Qwen3-32B-FP8": ("fp8_block", "bf16"),
+    "qwen3-32b-fp8": ("fp8_block", "bf16"),
+    "RedHatAI/Qwen3-32B-FP8-dynamic": ("fp8", "bf16"),
+    "Qwen/Qwen3-32B-AWQ": ("int4", "bf16"),
+    "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8": ("int8", "bf16"),
+    "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16": ("int4", "bf16"),
+    "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8": ("int8", "bf16"),
+    "nvidia/Llama-3.1-70B-Instruct-FP8": ("fp8", "fp8"),
+    "nvidia/Llama-3.3-70B-Instruct-NVFP4": ("nvfp4", "fp8"),
+    "amd/Llama-3.1-70B-Instruct-FP8-KV": ("fp8", "fp8"),
+    "deepseek-ai/DeepSeek-R1": ("fp8_block", "bf16"),
+    "unsloth/DeepSeek-V3-bf16": ("bf16", "bf16"),
+    "openai/gpt-oss-120b": ("mxfp4", "bf16"),
+    "unsloth/gpt-oss-20b-BF16": ("bf16", "bf16"),
+    "zai-org/GLM-5-FP8": ("fp8_block", "bf16"),
+    "moonshotai/Kimi-K2-Instruct": ("fp8_block", "bf16"),
+}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_release_comes_in_its_own_types(name: str) -> None:
+    checkpoint = load_model(name).checkpoint
+    assert (checkpoint.weights_dtype(AUTO), checkpoint.kv_dtype(AUTO)) == TYPES[name]
+
+
+def test_fp8_releases_of_llama_4_keep_attention_in_16_bit() -> None:
+    for name in (
+        "RedHatAI/Llama-4-Scout-17B-16E-Instruct-FP8-dynamic",
+        "meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8",
+    ):
+        types = weight_types(load_model(name).checkpoint.weights_dtype(AUTO))
+        assert (types.attention, types.routed_experts, types.shared_experts) == ("bf16", "fp8", "fp8")

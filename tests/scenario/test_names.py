@@ -98,3 +98,11 @@ def test_prices_are_found_by_any_name_but_only_once() -> None:
     assert it.scenario.sweep.prices == {"h200_sxm": 3}
     with pytest.raises(ScenarioError, match="'H200' is h200_sxm, which has a price already"):
         demo("size={catalogue: {h200_sxm: {price_per_gpu_hour: 3}, H200: {price_per_gpu_hour: 2}}}")
+
+
+def test_a_quantised_release_is_served_in_its_types_unless_a_pool_says_otherwise() -> None:
+    own = build(demo("model=nvidia/Llama-3.1-8B-Instruct-FP8")).manifest("")["pools"][0]
+    assert (own["weights_dtype"], own["kv_dtype"]) == ("fp8", "fp8")
+    told = ("model=nvidia/Llama-3.1-8B-Instruct-FP8", "pools.0.weights_dtype=bf16", "pools.0.kv_dtype=bf16")
+    other = build(demo(*told)).manifest("")["pools"][0]
+    assert (other["weights_dtype"], other["kv_dtype"]) == ("bf16", "bf16")
