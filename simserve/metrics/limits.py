@@ -1,9 +1,10 @@
 """What limits a pool: the resource that would have to grow first, and what shows it.
 
-The order of the questions is that of an engine's scheduler. If requests wait, what keeps them out: KV blocks,
-scheduler slots, or the time of the steps? If it is time, or nobody waits, which of the GPU's limits are the
-steps near to: FLOP/s, HBM bandwidth, or neither, which leaves launches and the host? In a split the links
-are asked first; with FFN GPUs of their own, steps are limited by the side that hardly waits.
+The order of the questions is that of an engine's scheduler. If requests wait, what did the head of the queue
+wait for (`WaitReason`): KV blocks, scheduler slots, or the time of the steps? If it is time, or nobody waits,
+did steps go into collectives, and which of the GPU's limits are they near to: FLOP/s or HBM bandwidth? Steps
+near to neither are named by what the engine adds, or by their small kernels. In a split the links are asked
+first; with FFN GPUs of their own, steps are limited by the side that hardly waits.
 """
 
 from __future__ import annotations
@@ -13,19 +14,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simserve.core import PoolFacts, ReplicaResult, Result
+from simserve.core import PoolFacts, ReplicaResult, Result, WaitReason
 from simserve.metrics.groups import ATTENTION_SIDE, FFN_SIDE, NETWORK, sides
 from simserve.metrics.utilisation import Use
 from simserve.metrics.window import Span, ratio
 
-KV_FULL = 0.9
-"""Share of the KV blocks from which on a waiting request is kept out by memory: its prompt must fit whole."""
 QUEUED = 0.1
 """Share of the busy time with a queue from which on the queue decides."""
 IDLE = 0.6
 """Share of busy time below which nothing limits."""
 NEAR = 0.35
 """Use of FLOP/s or bandwidth in busy time below which steps wait for neither."""
+MOST = 0.5
+"""Share of the step time in collectives from which on communication decides [our choice]."""
+COMMUNICATION = frozenset({"collectives", "dispatch", "combine"})
+ENGINE = frozenset({"engine overhead", "engine overhead and drafts"})
+"""Groups of kernels (`latency.op_times`, `latency.lockstep_books`) of transfers, and of the engine."""
 LINK_BUSY = 0.7
 """Share of the time that a link is in use from which on it decides."""
 
@@ -45,8 +49,8 @@ class Limit:
 
     pool: str
     resource: str
-    """compute, HBM bandwidth, KV capacity, scheduler slots, link, launches and host, or nothing; with FFN
-    GPUs also attention side, FFN side, network or round trip."""
+    """compute, HBM bandwidth, communication, KV capacity, scheduler slots, link, launches and host, small
+    kernels, or nothing; with FFN GPUs also attention side, FFN side, network or round trip."""
     evidence: str
     """The figures that show it, in a sentence."""
     remedy: str
@@ -68,25 +72,25 @@ def _limit(result: Result, use: Use, facts: PoolFacts, span: Span) -> Limit:
         return Limit(
             use.pool, "link", evidence, "more or faster links, or a longer prefix cached where it is read"
         )
-    queued, by_kv, by_slots = _queue_shares(replicas, facts.max_running)
+    queued, by_kv, by_slots = _queue_shares(replicas)
     if queued >= QUEUED and by_kv >= max(by_slots, 0.5):
         evidence = (
-            f"requests waited during {queued:.0%} of the busy time, and in {by_kv:.0%} of that more than "
-            f"{KV_FULL:.0%} of the KV blocks were held"
+            f"requests waited during {queued:.0%} of the busy time, and in {by_kv:.0%} of that the head of "
+            "the queue did not find the KV blocks that it needed"
         )
         return Limit(
             use.pool, "KV capacity", evidence, "more memory for KV: FP8 KV, more GPUs, shorter contexts"
         )
     if queued >= QUEUED and by_slots >= 0.5:
         evidence = (
-            f"requests waited during {queued:.0%} of the busy time, and in {by_slots:.0%} of that all "
-            f"{facts.max_running} slots were taken"
+            f"requests waited during {queued:.0%} of the busy time, and in {by_slots:.0%} of that all slots "
+            "were taken"
         )
         return Limit(use.pool, "scheduler slots", evidence, "a larger max_num_seqs, or more replicas")
     if busy < IDLE and queued < QUEUED:
         evidence = f"busy {busy:.0%} of the time, and requests waited during {queued:.0%} of that"
         return Limit(use.pool, "nothing", evidence, "more load fits")
-    return _side_limit(result, use) or _step_limit(use, busy, queued)
+    return _side_limit(result, use) or _step_limit(use, busy, queued, _operations(result))
 
 
 def _side_limit(result: Result, use: Use) -> Limit | None:
@@ -104,7 +108,7 @@ def _side_limit(result: Result, use: Use) -> Limit | None:
     return Limit(use.pool, name, evidence, _SIDE_REMEDIES[name])
 
 
-def _step_limit(use: Use, busy: float, queued: float) -> Limit:
+def _step_limit(use: Use, busy: float, queued: float, operations: dict[str, float]) -> Limit:
     """Return which of the GPU's limits the steps are near to."""
     compute = (use.hfu or 0.0) / busy if busy else 0.0
     bandwidth = (use.mbu or 0.0) / busy if busy else 0.0
@@ -112,9 +116,19 @@ def _step_limit(use: Use, busy: float, queued: float) -> Limit:
         f"busy {busy:.0%} of the time; in it {compute:.0%} of the GPUs' peak FLOP/s and {bandwidth:.0%} of "
         f"their HBM bandwidth were used, and requests waited during {queued:.0%} of it"
     )
+    talk = sum(operations.get(name, 0.0) for name in COMMUNICATION)
+    if talk >= MOST:
+        remedy = "faster links, or fewer GPUs per replica"
+        return Limit(
+            use.pool, "communication", f"collectives take {talk:.0%} of the step time; {evidence}", remedy
+        )
     if max(compute, bandwidth) < NEAR:
         remedy = "larger batches, or fewer GPUs per replica: steps are short of work"
-        return Limit(use.pool, "launches and host", evidence, remedy)
+        engine = sum(operations.get(name, 0.0) for name in ENGINE)
+        if operations and engine >= NEAR:
+            evidence = f"the engine adds {engine:.0%} of the step time; {evidence}"
+            return Limit(use.pool, "launches and host", evidence, remedy)
+        return Limit(use.pool, "small kernels", evidence, remedy)
     if compute >= bandwidth:
         return Limit(
             use.pool, "compute", evidence, "faster or more GPUs, FP8, or prompts found in a prefix cache"
@@ -124,22 +138,25 @@ def _step_limit(use: Use, busy: float, queued: float) -> Limit:
     )
 
 
-def _queue_shares(replicas: Sequence[ReplicaResult], slots: int | None) -> tuple[float, float, float]:
-    """Return the share of busy time with a queue, and of that the shares with KV full and with slots full."""
-    busy_ns = queued_ns = kv_ns = slots_ns = 0.0
+def _operations(result: Result) -> dict[str, float]:
+    """Return the shares of the step time by group of kernels; nothing for several pools, which share them."""
+    total = sum(result.op_ns.values())
+    return {name: ns / total for name, ns in result.op_ns.items()} if total and len(result.pools) == 1 else {}
+
+
+def _queue_shares(replicas: Sequence[ReplicaResult]) -> tuple[float, float, float]:
+    """Return the share of busy time with a queue, and the shares of waiting for KV blocks and for slots."""
+    busy_ns = queued_ns = 0.0
     for replica in replicas:
         line = replica.timeline
         duration = (line.end_ns - line.start_ns).astype(np.float64)
-        queued = line.waiting >= 0.5
         busy_ns += duration.sum()
-        queued_ns += duration[queued].sum()
-        kv_ns += duration[queued & (line.kv_used_blocks >= KV_FULL * replica.kv_blocks)].sum()
-        if slots is not None:
-            slots_ns += duration[queued & (line.running >= slots - 0.5)].sum()
+        queued_ns += duration[line.waiting >= 0.5].sum()
+    waited_ns = np.sum([one.waited_ns or (0,) * len(WaitReason) for one in replicas], axis=0)
     return (
         ratio(queued_ns, busy_ns) or 0.0,
-        ratio(kv_ns, queued_ns) or 0.0,
-        ratio(slots_ns, queued_ns) or 0.0,
+        ratio(float(waited_ns[WaitReason.BLOCKS]), float(waited_ns.sum())) or 0.0,
+        ratio(float(waited_ns[WaitReason.SLOTS]), float(waited_ns.sum())) or 0.0,
     )
 
 

@@ -13,7 +13,7 @@ from simserve.metrics import summarize
 SLOTS = dataclasses.replace(POOL, max_running=8)
 
 
-def limit(rows, *, steps=100, tokens=100, pairs=0, split=None):
+def limit(rows, *, steps=100, tokens=100, pairs=0, split=None, waited=(), op_ns=None):
     """What limits a run of 10 s whose timeline has these (seconds, running, waiting, KV blocks)."""
     at, lines = 0.0, []
     for seconds, running, waiting, blocks in rows:
@@ -26,23 +26,38 @@ def limit(rows, *, steps=100, tokens=100, pairs=0, split=None):
         decode_tokens=tokens,
         decode_pairs=pairs,
         timeline=timeline(lines),
+        waited_ns=waited,
     )
     run = result(arrival_ns=[0], last_token_ns=[10 * S], replicas=(one,), pools=(SLOTS,), split=split)
+    run = dataclasses.replace(run, op_ns=op_ns or {})
     (found,) = summarize(run).limits
     assert found.pool == "main"
     return found
 
 
-def test_a_queue_before_full_blocks_is_memory() -> None:
-    found = limit([(6, 4, 3, 95), (4, 4, 0, 50)])
+def test_a_queue_whose_head_lacks_blocks_is_memory_at_60_percent_fill() -> None:
+    found = limit([(6, 4, 3, 60), (4, 4, 0, 50)], waited=(1 * S, 5 * S, 0, 0, 0, 0, 0))
     assert found.resource == "KV capacity"
-    assert "waited during 60% of the busy time, and in 100%" in found.evidence
+    assert "waited during 60% of the busy time, and in 83%" in found.evidence
 
 
-def test_a_queue_before_full_slots_is_slots() -> None:
-    found = limit([(6, 8, 3, 40), (2, 7, 3, 40), (2, 4, 0, 50)])
+def test_a_queue_before_full_blocks_that_waits_for_slots_is_slots() -> None:
+    found = limit([(8, 8, 3, 95), (2, 4, 0, 50)], waited=(2 * S, 0, 6 * S, 0, 0, 0, 0))
     assert found.resource == "scheduler slots"
-    assert "waited during 80% of the busy time, and in 75% of that all 8 slots" in found.evidence
+    assert "waited during 80% of the busy time, and in 75% of that all slots" in found.evidence
+
+
+def test_steps_of_collectives_are_communication() -> None:
+    found = limit([(10, 4, 0, 50)], op_ns={"collectives": 78.0, "MLP": 2.0, "engine overhead": 20.0})
+    assert found.resource == "communication"
+    assert found.evidence.startswith("collectives take 78% of the step time")
+
+
+def test_launches_and_host_are_what_the_engine_adds() -> None:
+    assert (
+        limit([(10, 4, 0, 50)], op_ns={"MLP": 60.0, "engine overhead": 40.0}).resource == "launches and host"
+    )
+    assert limit([(10, 4, 0, 50)], op_ns={"MLP": 80.0, "engine overhead": 20.0}).resource == "small kernels"
 
 
 def test_full_blocks_without_a_queue_limit_nothing() -> None:
@@ -54,7 +69,7 @@ def test_full_blocks_without_a_queue_limit_nothing() -> None:
     [
         (100, 8000, "compute"),  # 8e12 of 1e13 FLOP, 1e11 of 1e13 bytes
         (8000, 1000, "HBM bandwidth"),  # 1e12 of 1e13 FLOP, 8e12 of 1e13 bytes
-        (2000, 2000, "launches and host"),  # 20 % of either
+        (2000, 2000, "small kernels"),  # 20 % of either
     ],
 )
 def test_a_busy_pool_is_limited_by_what_its_steps_use(steps: int, tokens: int, resource: str) -> None:
