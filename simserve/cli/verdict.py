@@ -18,7 +18,10 @@ def warnings_of(summary: Summary, slo: SloSpec | None) -> list[str]:
         reasons = "; ".join(f"{n:,} x {text}" for text, n in counts.reasons.items())
         lines.append(f"nothing completed: {counts.requests:,} requests, {reasons or 'no reason recorded'}")
     if counts.abandoned:
-        lines.append(f"clients gave up on {counts.abandoned:,} of {counts.requests:,} requests")
+        lines.append(
+            f"clients gave up on {counts.abandoned:,} of {counts.requests:,} requests; "
+            f"{counts.wasted_tokens:,} output tokens were made for nobody"
+        )
     if summary.stability.verdict == "unstable":
         lines.append(f"unstable, the load is not carried: {summary.stability.reason}")
     if summary.stability.verdict == TOO_SHORT:

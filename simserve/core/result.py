@@ -25,7 +25,7 @@ class Status(IntEnum):
     REFUSED = 1
     UNFINISHED = 2
     ABANDONED = 3
-    """The client gave up; the engine dropped it. Last token: the last one shown before that, if any."""
+    """The client gave up; the engine dropped it. The client saw no token after that."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Result:
     status: Int64
     """`Status` values."""
     reason: Int64
-    """Index into `reasons` for refused and cut requests, else -1."""
+    """Index into `reasons` for refused, abandoned and cut requests, else -1."""
     reasons: tuple[str, ...]
     gaps: TokenGaps
     steady_gaps: TokenGaps
@@ -86,6 +86,9 @@ class Result:
     """Steps in which drafts of the request were verified, -1 if none were; None without speculation."""
     op_ns: dict[str, float] = field(default_factory=dict)
     """Simulated busy time by group of kernels; of ranks that step together by what their steps wait for."""
+
+    wasted_tokens: int = 0
+    """Output tokens made after their clients had given up."""
 
     def __len__(self) -> int:
         return len(self.arrival_ns)

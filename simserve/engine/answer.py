@@ -16,11 +16,13 @@ class Answer:
     __slots__ = (
         "computed_high",
         "end_step",
+        "gone",
         "joined_step",
         "lane",
         "left_ns",
         "length",
         "request",
+        "seen",
         "shown",
         "shown_ns",
         "steady",
@@ -31,6 +33,10 @@ class Answer:
         self.request = request
         self.length = length
         self.steady = steady
+        self.gone = False
+        """Its client gave up: what it gains from now on is shown to nobody."""
+        self.seen = 0
+        """Tokens shown when it did."""
         self.shown = 0
         """Tokens shown (while decoding: as of joining)."""
         self.shown_ns = 0

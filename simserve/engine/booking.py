@@ -17,6 +17,7 @@ from simserve.errors import InvariantError
 
 if TYPE_CHECKING:
     from simserve.engine.cluster import Cluster
+    from simserve.engine.decode_table import DecodePage
     from simserve.engine.replica import Replica
     from simserve.engine.run import Run
 
@@ -44,8 +45,6 @@ class Books:
         """Prompt tokens and tokens shown, of all outstanding requests."""
         self._barren_steps = 0
         self._drop = getattr(self._policy, "drop", None)
-        self._abandoned: set[int] = set()
-        """Requests that end because their clients gave up."""
 
     def open(self, request: Request, length: int) -> None:
         """A request arrived whose answer has `length` tokens."""
@@ -101,7 +100,10 @@ class Books:
         self.meter.run(start_ns, now_ns, self._policy, batch, live, steps)
         self.known_tokens += decoded
         if self._single and lane.in_rhythm(start_ns):
-            page.count(offset, steps, live, lane.live_steady)
+            if lane.gone:
+                self._count_gaps(lane, page, offset, steps)
+            else:
+                page.count(offset, steps, live, lane.live_steady)
         else:
             page.count(offset, steps, 0, 0)
             lane.show_gaps(now_ns)
@@ -117,6 +119,18 @@ class Books:
         self._policy.update(batch, 1, (), lane_index)
         self.barren(1)
 
+    def lose_client(self, request: Request, steps: int) -> None:
+        """A client gave up after `steps` steps of the run in flight: it sees nothing from now on."""
+        answer = self.answers.get(request.id)
+        if answer is None or answer.gone:
+            return
+        answer.seen = answer.shown
+        if answer.end_step != NOT_DECODING:
+            lane = self.lanes[answer.lane]
+            answer.seen = lane.shown_after(answer, steps)
+            lane.lose_client(answer)
+        answer.gone = True
+
     def drop(self, request: Request) -> bool:
         """Drop a request whose client gave up; False if it must be tried again after the next step.
 
@@ -130,7 +144,6 @@ class Books:
             lane = self.lanes[answer.lane]
             if answer.end_step > lane.step + 1:
                 lane.leave(answer)
-                self._abandoned.add(request.id)
                 answer.length = answer.shown + 1
                 lane.join(answer)
             return True
@@ -142,7 +155,7 @@ class Books:
             return False
         del self.answers[request.id]
         self.known_tokens -= request.prompt_tokens + answer.shown
-        self._cluster.abandon(request, answer.shown)
+        self._cluster.abandon(request, answer.shown, answer.seen)
         return True
 
     def barren(self, steps: int) -> None:
@@ -172,8 +185,8 @@ class Books:
             del self.answers[request.id]
             self.known_tokens -= request.prompt_tokens + answer.length
         for answer in finished:
-            if answer.request.id in self._abandoned:
-                self._cluster.abandon(answer.request, answer.length)
+            if answer.gone:
+                self._cluster.abandon(answer.request, answer.length, answer.seen)
             else:
                 self._cluster.complete(answer.request, answer.length)
 
@@ -183,7 +196,9 @@ class Books:
         if not answer.length:
             finished.append(answer)
             return
-        if answer.shown:
+        if answer.gone:
+            pass  # nobody is there to see it
+        elif answer.shown:
             recorder.gaps.add(now_ns - answer.shown_ns, 1, answer.steady)
         else:
             recorder.first_token_ns[row] = now_ns
@@ -196,6 +211,13 @@ class Books:
             finished.append(answer)
         else:
             self.lanes[lane_index].join(answer)
+
+    def _count_gaps(self, lane: Lane, page: DecodePage, offset: int, steps: int) -> None:
+        """Count the gaps of a run in rhythm; clients gave up in its last step, or its only one."""
+        if lane.gone and steps > 1:
+            page.count(offset, steps - 1, lane.live, lane.live_steady)
+            offset, steps = offset + steps - 1, 1
+        page.count(offset, steps, lane.live - lane.gone, lane.live_steady - lane.gone_steady)
 
     def _leave_lane(self, answer: Answer) -> None:
         """Take an answer out of the steps that come, if it decodes."""

@@ -47,6 +47,10 @@ class Cluster:
         self.front = Front()
         self.on_end: Callable[[int], None] = lambda row: None
         """Set by the source: called with the row of each request that ended."""
+        self.gave_up_words = "client gave up"
+        """The reason of requests that are abandoned; the source knows the patience."""
+        self._unseen: set[int] = set()
+        """Requests that still waited at the router when `lose_client` was called."""
         self._progress = progress
         self._total = len(trace)
         self._output_tokens = trace.output_tokens.tolist()
@@ -88,6 +92,8 @@ class Cluster:
         spec = replica.spec
         if spec.max_model_len > request.prompt_tokens >= 1:
             replica.enqueue(request, self._length(request, spec))
+            if request.id in self._unseen:
+                replica.lose_client(request)
         else:
             self._refuse(request, spec)
 
@@ -121,14 +127,25 @@ class Cluster:
         if self.recorder.status[request.id] != Status.UNFINISHED:
             return
         if self._desk is not None and self._desk.withdraw(request):
-            self.recorder.abandon(request, 0, self.env.now)
+            self.recorder.note(request, self.gave_up_words)
+            self.recorder.abandon(request, 0, 0, self.env.now)
             self._close(request)
         else:
             self.replicas[self.recorder.replica[request.id]].give_up(request)
 
-    def abandon(self, request: Request, output_tokens: int) -> None:
-        """The engine dropped a request whose client gave up."""
-        self.recorder.abandon(request, output_tokens, self.env.now)
+    def lose_client(self, request: Request) -> None:
+        """What the engine makes from now on reaches the client too late: it gives up before it sees that."""
+        if self.recorder.status[request.id] != Status.UNFINISHED:
+            return
+        if self.recorder.replica[request.id] < 0:
+            self._unseen.add(request.id)
+        else:
+            self.replicas[self.recorder.replica[request.id]].lose_client(request)
+
+    def abandon(self, request: Request, output_tokens: int, seen_tokens: int) -> None:
+        """The engine dropped a request whose client gave up after `seen_tokens`."""
+        self.recorder.note(request, self.gave_up_words)
+        self.recorder.abandon(request, output_tokens, seen_tokens, self.env.now)
         self._ended(request)
 
     def _ended(self, request: Request, client_ns: int = 0) -> None:

@@ -77,7 +77,7 @@ class DraftBooks(Books):
         lane = self._lane
         live, tokens = lane.live, lane.tokens(steps)
         if lane.in_rhythm(start_ns):
-            page.count(offset, steps, live, lane.live_steady)
+            self._count_gaps(lane, page, offset, steps)
         else:
             page.count(offset, steps, 0, 0)
             lane.show_gaps(now_ns)
@@ -137,7 +137,8 @@ class DraftBooks(Books):
                 alone += 1
                 tokens += self._lane.verify_alone(answer, given)
                 self.drafted_tokens += given - 1
-                self._recorder.gaps.add(now_ns - answer.shown_ns, 1, answer.steady)
+                if not answer.gone:
+                    self._recorder.gaps.add(now_ns - answer.shown_ns, 1, answer.steady)
                 answer.shown_ns = now_ns
                 if answer.shown == answer.length:
                     finished.append(answer)

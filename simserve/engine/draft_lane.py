@@ -73,6 +73,11 @@ class DraftLane(Lane):
         super().leave(answer)
         answer.shown = shown
 
+    def shown_after(self, answer: Answer, steps: int) -> int:
+        """Return the tokens that a member has shown after so many steps more."""
+        assert isinstance(answer, DraftAnswer)
+        return answer.shown + int(answer.gained[self.step - answer.joined_step + steps])
+
     def tokens(self, steps: int) -> Int64:
         """Return the tokens that each of the next `steps` steps shows, int64[steps] (the caller's own)."""
         first = self.step - self._base

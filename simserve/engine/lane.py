@@ -21,6 +21,8 @@ class Lane:
         "_joined",
         "_others",
         "gaps",
+        "gone",
+        "gone_steady",
         "index",
         "live",
         "live_steady",
@@ -36,6 +38,9 @@ class Lane:
         self.live = 0
         """Answers that produce a token in each step."""
         self.live_steady = 0
+        self.gone = 0
+        """Those of them whose clients gave up: their tokens are shown to nobody, so they have no gaps."""
+        self.gone_steady = 0
         self.shown_ns = 0
         """When all members but those in `_others` were last shown a token."""
         self._others: dict[int, list[int]] = {}
@@ -54,12 +59,23 @@ class Lane:
         if not self.live:
             self.shown_ns = answer.shown_ns
             self._others.clear()
-        elif answer.shown_ns != self.shown_ns:
+        elif answer.shown_ns != self.shown_ns and not answer.gone:
             counts = self._others.setdefault(answer.shown_ns, [0, 0])
             counts[0] += 1
             counts[1] += answer.steady
         self.live += 1
         self.live_steady += answer.steady
+        if answer.gone:
+            self._count_gone(answer, 1)
+
+    def lose_client(self, answer: Answer) -> None:
+        """The client of a member gave up: count no gap of it from the step in flight on."""
+        self._forget(answer)
+        self._count_gone(answer, 1)
+
+    def shown_after(self, answer: Answer, steps: int) -> int:
+        """Return the tokens that a member has shown after so many steps more."""
+        return answer.length - (answer.end_step - self.step) + steps
 
     def leave(self, answer: Answer) -> None:
         """Take an unfinished answer out, bringing its `shown` and `shown_ns` up to date."""
@@ -67,13 +83,9 @@ class Lane:
         answer.end_step = NOT_DECODING
         self.live -= 1
         self.live_steady -= answer.steady
-        if answer.joined_step == self.step and answer.shown_ns in self._others:
-            counts = self._others[answer.shown_ns]
-            counts[0] -= 1
-            counts[1] -= answer.steady
-            if not counts[0]:
-                del self._others[answer.shown_ns]
-        else:
+        if answer.gone:
+            self._count_gone(answer, -1)
+        elif not self._forget(answer):
             answer.shown_ns = self.shown_ns
 
     def steps_to_end(self, most: int) -> int:
@@ -102,12 +114,14 @@ class Lane:
                 answer.shown = answer.length
                 self.live -= 1
                 self.live_steady -= answer.steady
+                if answer.gone:
+                    self._count_gone(answer, -1)
                 finished.append(answer)
         return finished
 
     def show_gaps(self, now_ns: int) -> None:
         """Record the gaps of one step that ends now; call before `advance`."""
-        count, steady = self.live, self.live_steady
+        count, steady = self.live - self.gone, self.live_steady - self.gone_steady
         if self._others:
             for shown_ns, (others, steady_others) in self._others.items():
                 self.gaps.add(now_ns - shown_ns, others, steady_others)
@@ -116,3 +130,18 @@ class Lane:
             self._others.clear()
         if count:
             self.gaps.add(now_ns - self.shown_ns, count, steady)
+
+    def _forget(self, answer: Answer) -> bool:
+        """Count a member no longer apart, if it was; return whether it was."""
+        if answer.joined_step != self.step or answer.shown_ns not in self._others:
+            return False
+        counts = self._others[answer.shown_ns]
+        counts[0] -= 1
+        counts[1] -= answer.steady
+        if not counts[0]:
+            del self._others[answer.shown_ns]
+        return True
+
+    def _count_gone(self, answer: Answer, sign: int) -> None:
+        self.gone += sign
+        self.gone_steady += sign * answer.steady

@@ -141,7 +141,7 @@ class Rank(Replica):
         lane = self._lane
         unseen = self._lookahead is not None and self._lookahead.unseen
         in_rhythm = lane.in_rhythm(now_ns)
-        self.rhythm = (lane.live, lane.live_steady) if in_rhythm else (0, 0)
+        self.rhythm = (lane.live - lane.gone, lane.live_steady - lane.gone_steady) if in_rhythm else (0, 0)
         if batch.until_ns is not None:
             self.wake_ns = batch.until_ns
         if batch.repeats == 1 or not self.fast_forward or unseen or not in_rhythm:
@@ -215,6 +215,7 @@ class Rank(Replica):
 
     def give_up(self, request: Request) -> None:
         """A client gave up: drop its request at the end of the step in flight."""
+        self.lose_client(request)
         self._given_up.append(request)
         if self._run_end is not None:
             self._bring_forward(self._run_end, planned_steps=0)

@@ -38,6 +38,8 @@ class Recorder:
         self.arrived = 0
         self.ended = 0
         self.end_ns = 0
+        self.wasted_tokens = 0
+        """Output tokens made after their clients had given up."""
 
     def arrive(self, request: Request, now_ns: int) -> None:
         """Stamp an arrival and give it its rank."""
@@ -68,8 +70,9 @@ class Recorder:
         self.ended += 1
         self.end_ns = now_ns
 
-    def abandon(self, request: Request, output_tokens: int, now_ns: int) -> None:
-        """Book that the engine dropped a request whose client gave up."""
+    def abandon(self, request: Request, output_tokens: int, seen_tokens: int, now_ns: int) -> None:
+        """Book that the engine dropped a request whose client gave up when it had seen so many tokens."""
+        self.wasted_tokens += output_tokens - seen_tokens
         self.output_tokens[request.id] = output_tokens
         self.status[request.id] = Status.ABANDONED
         self.ended += 1

@@ -162,9 +162,14 @@ class Replica:
 
     def give_up(self, request: Request) -> None:
         """A client gave up: drop its request at the end of the step in flight."""
+        self.lose_client(request)
         self._given_up.append(request)
         if self._run_end is not None:
             self._bring_forward(self._run_end, planned_steps=0)
+
+    def lose_client(self, request: Request) -> None:
+        """A client stops looking: from now on nothing is shown to it."""
+        self.books.lose_client(request, self._steps_begun() - 1)
 
     # -- the process -----------------------------------------------------------------------------------
 

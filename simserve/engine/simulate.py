@@ -96,6 +96,7 @@ def simulate(
         groups=groups,
         verifications=verifications,
         op_ns=op_ns,
+        wasted_tokens=recorder.wasted_tokens,
     )
 
 

@@ -14,6 +14,7 @@ from simpy.events import Event, Timeout
 from simserve.core import Request, Trace
 from simserve.engine.boundary import Clock
 from simserve.engine.cluster import Cluster
+from simserve.units import NS_PER_S
 
 _NO_LIMIT = 1 << 60
 
@@ -47,6 +48,8 @@ class Source:
         """Rows to send now."""
         self._sending = False
         cluster.on_end = self._after
+        if give_up_ns is not None:
+            cluster.gave_up_words = f"client gave up after {give_up_ns / NS_PER_S:g} s"
         if closed_loop is None:
             env.process(self._replay(first_turns, trace.arrival_ns.tolist()))
         else:
@@ -99,6 +102,11 @@ class Source:
         request = Request(row, self._env.now, self._prompt[row], limit, priority)
         self._cluster.submit(request)
         if self._give_up_ns is not None:
+            replica = max(0, self._cluster.recorder.replica[row])  # the first while the router holds it back
+            away_ns = self._cluster.replicas[replica].spec.client_ns
+            if away_ns:
+                unseen = Timeout(self._env, max(0, self._give_up_ns - away_ns))
+                unseen.callbacks.append(lambda _: self._cluster.lose_client(request))
             late = Timeout(self._env, self._give_up_ns)
             late.callbacks.append(lambda _: self._cluster.give_up(request))
 

@@ -38,7 +38,7 @@ class Counts:
     """Their clients gave up."""
     unfinished: int
     reasons: dict[str, int]
-    """Refused and unfinished requests by reason."""
+    """Refused, abandoned and unfinished requests by reason."""
     cut: dict[str, int]
     """Completed requests whose answer was cut short, by reason."""
     no_output: int
@@ -51,6 +51,8 @@ class Counts:
     output_tokens: int
     cached_tokens: int
     """Tokens of completed requests; cached are the prompt tokens that the prefix cache had."""
+    wasted_tokens: int = 0
+    """Output tokens made for nobody: after their clients had given up."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,7 @@ def _counts(result: Result, columns: Columns) -> Counts:
         prompt_tokens=int(result.prompt_tokens[done].sum()),
         output_tokens=int(outputs.sum()),
         cached_tokens=int(result.cached_tokens[done].sum()),
+        wasted_tokens=result.wasted_tokens,
     )
 
 

@@ -37,6 +37,8 @@ def warnings(summary: dict[str, Any]) -> list[str]:
             "All of it is estimated: no kernel of this GPU and model was measured, so every step time is a "
             "roofline at assumed efficiencies."
         )
+    if counts.get("wasted_tokens"):
+        lines.append(f"{number(counts['wasted_tokens'])} output tokens were made for clients that had gone.")
     if share > EXTRAPOLATED:
         lines.append(
             f"{percent(share)} of the simulated time is extrapolated: outside the sizes that were measured."

@@ -142,3 +142,30 @@ def test_a_client_may_give_up_while_its_request_waits_at_the_router():
     assert np.count_nonzero(result.status == Status.COMPLETED) == 0
     assert np.all(result.status == result.status[0]), "they all gave up alike"
     assert np.count_nonzero(result.first_scheduled_ns >= 0) == 1, "the rest never reached the engine"
+
+
+BATCHED = [
+    {"preset": "vllm-0.33", "max_num_seqs": 32},
+    {"preset": "vllm-0.15", "max_num_seqs": 32},
+    {"preset": "sglang-0.5.23", "max_running_requests": 32},
+]
+
+
+@pytest.mark.parametrize("engine", BATCHED, ids=[engine["preset"] for engine in BATCHED])
+@pytest.mark.parametrize("give_up_s", [0.004, 0.05, 0.31, 0.6])
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_a_client_that_has_gone_is_shown_nothing(engine, give_up_s, fast_forward):
+    """Every token that was shown, but the first of a request, makes one gap; a lost one makes none."""
+    it = deployment(engine, 96, give_up_s=give_up_s, fast_forward=fast_forward)
+    found = it.simulate()
+    gone = found.status == Status.ABANDONED
+    assert gone.any()
+    assert (found.first_token_ns[gone] <= found.arrival_ns[gone] + round(give_up_s * 1e9)).all()
+    done = ~gone
+    assert (found.last_token_ns[done] <= found.arrival_ns[done] + round(give_up_s * 1e9)).all()
+    shown = int(found.output_tokens.sum()) - found.wasted_tokens
+    assert int(found.gaps.count.sum()) == shown - int((found.first_token_ns >= 0).sum())
+    assert 0 <= found.wasted_tokens <= 2 * int(gone.sum()), "at most the step in flight and the next"
+    counts = it.summarize(found).counts
+    assert counts.reasons == {f"client gave up after {give_up_s:g} s": int(gone.sum())}
+    assert counts.wasted_tokens == found.wasted_tokens
