@@ -49,6 +49,18 @@ _POSITIONS = 1 << 24
 """More blocks than a sequence ever has: (owner, position) as one integer."""
 
 
+class OwnContent:
+    """Content of which nothing is told: no two requests share any, but each knows its own."""
+
+    def keys(self, request: Request, blocks: int) -> list[int]:
+        """Return the keys of the first `blocks` blocks (below 0)."""
+        first = -1 - request.id * _POSITIONS
+        return list(range(first, first - blocks, -1))
+
+    def forget(self, request: Request) -> None:
+        """Nothing is remembered."""
+
+
 class TraceContent:
     """Content as a trace tells it: by its block ids, or by its sessions.
 
@@ -98,3 +110,8 @@ class TraceContent:
         keys = ids[places[:shared]] * self._trace_block + last_tokens[:shared] % self._trace_block
         own = range(shared, blocks)
         return keys.tolist() + [-1 - request.id * _POSITIONS - position for position in own]
+
+
+def content_of(trace: Trace, block_size: int) -> TraceContent | OwnContent:
+    """Return what a trace tells of its prompts; where it tells nothing, each request has its own content."""
+    return TraceContent.of(trace, block_size) or OwnContent()

@@ -9,11 +9,12 @@ without a key at the front of the list and those with a key at the back; older v
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Protocol
 
 from simserve.core import Request
 from simserve.errors import InvariantError
-from simserve.kv.pool import blocks_for
+from simserve.kv.pool import BlockPool, blocks_for
 
 _FIRST_COPY = 1 << 62
 """Blocks that hold a copy of a cached content are numbered from here; all others by their key."""
@@ -89,6 +90,14 @@ class PrefixCache:
         """Entries ever put in the queue since it was last cleaned."""
         self.below: Below | None = None
         """Tiers below HBM, if there are any."""
+
+    def take_over(self, pool: BlockPool | PrefixCache, holders: Iterable[int]) -> None:
+        """Take over the blocks of a pool that only counted them, held by the requests with these ids.
+
+        Nobody can find what was free there.
+        """
+        self.free = self._blanks = pool.free
+        self._held = {holder: [] for holder in holders}
 
     @property
     def used(self) -> int:

@@ -67,9 +67,9 @@ class DraftedDecodes(DecodeGroup):
         "_lags",
         "_members",
         "_needed",
-        "_pool",
         "_taken",
         "pauses",
+        "pool",
         "width",
     )
 
@@ -80,7 +80,7 @@ class DraftedDecodes(DecodeGroup):
         """Tokens that a member asks for in a step."""
         self.pauses: dict[int, Pause] = {}
         """Requests that decoded and will again, by id."""
-        self._pool = pool
+        self.pool = pool
         self._drafting = drafting
         self._lags = lags
         self._members: dict[int, _Member] = {}
@@ -104,7 +104,7 @@ class DraftedDecodes(DecodeGroup):
         request.joined_step = self.step
         request.decoding = True
         pause = self.pauses.pop(request.id, Pause())
-        member = self._member(request, request.computed, self._pool.blocks.pop(request.id), pause)
+        member = self._member(request, request.computed, self.pool.blocks.pop(request.id), pause)
         self._members[request.id] = member
         self.size += 1
         self._taken += member.blocks
@@ -116,7 +116,7 @@ class DraftedDecodes(DecodeGroup):
         Its blocks are handed to the pool's books, unless they are there already.
         """
         blocks = self.blocks_of(request)
-        self._pool.blocks.setdefault(request.id, blocks)
+        self.pool.blocks.setdefault(request.id, blocks)
         member = self._members.pop(request.id)
         steps = self.step - member.joined
         self.pauses[request.id] = Pause(member.pause.verified + steps, 0, self._before(member))
@@ -144,8 +144,8 @@ class DraftedDecodes(DecodeGroup):
         member, step = self._members[request.id], self.step - 1 + self._booked
         if step < member.joined:
             return member.blocks
-        slots = self._planned_at(member, step) + self.width + self._pool.lookahead
-        return max(member.blocks, -(-min(slots, self._pool.longest) // self.block_size))
+        slots = self._planned_at(member, step) + self.width + self.pool.lookahead
+        return max(member.blocks, -(-min(slots, self.pool.longest) // self.block_size))
 
     # -- steps -----------------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class DraftedDecodes(DecodeGroup):
 
     def _add(self, member: _Member, sign: int) -> None:
         """Add the member's steps from now on to the sums, or take them out."""
-        pool, place, own = self._pool, self.step - self._base, self.step - member.joined
+        pool, place, own = self.pool, self.step - self._base, self.step - member.joined
         planned = self._planned(member, own)
         slots = np.minimum(
             planned + (self.width + pool.lookahead + self.block_size - 1), pool.longest_ceiling

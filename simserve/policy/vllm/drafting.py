@@ -19,6 +19,7 @@ from simserve.core import Batch, Chunk, Request, Wait, WaitReason
 from simserve.core.verify import Drafting, VerifyBatch
 from simserve.errors import ScenarioError
 from simserve.kv import Content
+from simserve.kv.content import OwnContent
 from simserve.kv.draft_slots import DraftBlockPool, DraftPrefixCache
 from simserve.policy.drafted_decodes import DraftedDecodes, DraftPool, Pause
 from simserve.policy.vllm.params import VllmParams
@@ -115,7 +116,7 @@ class VllmDraftingPolicy(VllmPolicy):
         )
         self.drafting = drafting
         newest = params.version == "0.33"
-        if content is None or not params.enable_prefix_caching:
+        if content is None or isinstance(content, OwnContent) or not params.enable_prefix_caching:
             self.pool = DraftBlockPool(kv_blocks, block_size, drafting, max_model_len)
         else:
             self.pool = DraftPrefixCache(kv_blocks, block_size, content, newest, drafting, max_model_len)
@@ -206,6 +207,16 @@ class VllmDraftingPolicy(VllmPolicy):
             self._reason = WaitReason.TOKENS if budget <= self.rows else WaitReason.SLOTS
         self._max_seqs = slots
         return admitted
+
+    def _name_blocks(self) -> None:
+        """Let requests find their own blocks again from now on (see `VllmPolicy`)."""
+        pool, newest = self.pool, self.params.version == "0.33"
+        named = DraftPrefixCache(
+            pool.total, pool.block_size, OwnContent(), newest, self.drafting, self.max_model_len
+        )
+        named.take_over(pool, self._holders())
+        named.blocks = pool.blocks
+        self.pool = self.group.pool = named
 
     # -- parts -----------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 
 from simserve.core import Batch, Request, TierResult, Wait, WaitReason
 from simserve.errors import ScenarioError
-from simserve.kv import Content, HybridCache, PrefixCache
-from simserve.kv.content import TraceContent
+from simserve.kv import BlockPool, Content, HybridCache, PrefixCache
+from simserve.kv.content import OwnContent, content_of
 from simserve.kv.tiers import TierCache
 from simserve.policy.base import POLICIES
 from simserve.policy.decodes import DecodeGroup
@@ -32,7 +32,7 @@ class VllmPolicy(Admission):
     """Continuous batching with a unified token budget, chunked prefill and preemption by recompute."""
 
     Params = VllmParams
-    content_of = TraceContent.of
+    content_of = staticmethod(content_of)
     """What a trace tells the policy of its prompts."""
 
     def __init__(
@@ -54,8 +54,13 @@ class VllmPolicy(Admission):
         HBM need content, one KV group and one lane.
         """
         self.params = params
-        cached = content if params.enable_prefix_caching else None
-        self.pool = make_pool(params, kv_blocks, block_size, max_model_len, cached, windows)
+        untold = isinstance(content, OwnContent) and params.enable_prefix_caching
+        named = content if params.enable_prefix_caching and (any(windows) or not untold) else None
+        cached = None if untold else named
+        self.pool = make_pool(params, kv_blocks, block_size, max_model_len, named, windows)
+        self._only_counts = untold and not any(windows)
+        """Blocks have no names yet: the trace tells no content, so until a request is preempted, and may
+        find its own blocks again, nothing can be found."""
         self.max_model_len = max_model_len
         self.queue: WaitingQueue = FcfsQueue() if params.scheduling_policy == "fcfs" else PriorityQueue()
         self.loads = self._loads_from(tiers, cached, lanes)
@@ -238,6 +243,18 @@ class VllmPolicy(Admission):
             return WindowDecodeGroup(pool, lags)
         return MemberDecodeGroup(pool.block_size, lags) if pool.quoted else DecodeGroup(pool.block_size)
 
+    def _name_blocks(self) -> None:
+        """Let requests find their own blocks again from now on."""
+        pool = self.pool
+        assert isinstance(pool, BlockPool)
+        newest = self.params.version == "0.33"
+        self.pool = PrefixCache(pool.total, pool.block_size, OwnContent(), blanks_first=newest)
+        self.pool.take_over(pool, self._holders())
+
+    def _holders(self) -> list[int]:
+        """Return the ids of all that hold blocks."""
+        return list(self.run_list)
+
     walk_of = RunningWalk
     """Gives running requests their tokens one by one, where order matters."""
 
@@ -289,6 +306,9 @@ class VllmPolicy(Admission):
     def preempt(self, request: Request, scheduled: int = 0) -> None:
         """Free a running request's blocks and return it to the queue; it will be recomputed."""
         self._reason = WaitReason.BLOCKS
+        if self._only_counts:
+            self._only_counts = False
+            self._name_blocks()
         self.detach(request, scheduled)
         del self.run_list[request.id]
         request.computed = 0

@@ -87,6 +87,11 @@ class VllmSplitPolicy(VllmPolicy):
         else:
             self._came(request)
 
+    def _holders(self) -> list[int]:
+        """Return the ids of all that hold blocks, those that wait for KV or to be read too."""
+        loaded = [request.id for request in self._line.loaded]
+        return [*super()._holders(), *self._coming, *self._kept, *loaded]
+
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:
         """Decide one step; KV that comes may change the decision unless every slot is taken."""
         batch = super().next_batch(now_ns, lane)

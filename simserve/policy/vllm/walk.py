@@ -83,6 +83,7 @@ class RunningWalk:
             self._evict(victim)
             if victim is request:
                 return False
+            pool = self.policy.pool  # the first preemption puts another in its place
         if request.decoding:
             pool.take(needed)
             if pool.quoted:
