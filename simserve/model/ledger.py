@@ -18,7 +18,6 @@ from simserve.model.kv import KvFootprint, stage_footprint
 from simserve.model.kv_groups import KvGroups
 from simserve.model.memory_rules import (
     GRAPH_BYTES_PER_LAYER,
-    KERNELS_BYTES,
     VLLM,
     MemoryRules,
     captured_sizes,
@@ -120,6 +119,7 @@ def raw_ledger(settings: MemorySettings) -> MemoryLedger:
         settings.weights_dtype,
         redundant_experts=settings.redundant_experts,
         experts_dtype=settings.experts_dtype,
+        padded=settings.rules.pads_mxfp4,
     )
     if settings.attention_only:
         weights = [replace(one, dense_ffn=0, shared_expert=0, routed_expert=0) for one in weights]
@@ -217,11 +217,14 @@ def _overhead_lines(settings: MemorySettings, stage: Stage) -> list[MemoryLine]:
         basis = f"{sizes} captured sizes x {layers} layers x {GRAPH_BYTES_PER_LAYER >> 10} KiB [assumption]"
         lines.append(MemoryLine("CUDA graphs", size, basis))
     rotary = rotary_table_bytes(settings.spec)
-    other = KERNELS_BYTES + nccl_bytes(degrees.gpus) + rotary
-    basis = f"kernels and workspaces {KERNELS_BYTES / GIB:.1f} GiB [assumption]"
+    ranks = degrees.tp * degrees.dp  # stages connect after the memory is measured
+    peers = rules.peer_bytes if degrees.tp > 1 and settings.gpu.nvlink else nccl_bytes(ranks)
+    peers = peers or nccl_bytes(ranks)
+    other = rules.kernels_bytes + peers + rotary
+    basis = f"kernels and workspaces {rules.kernels_bytes / GIB:.2f} GiB"
     basis += f", rotary table {rotary / GB:.2f} GB"
-    if degrees.gpus > 1:
-        basis += f", communication buffers of {degrees.gpus} ranks"
+    if peers:
+        basis += f", {peers / GIB:.2f} GiB for the communication of {ranks} ranks"
     return [*lines, MemoryLine("other", other, basis)]
 
 

@@ -7,7 +7,7 @@ graphs came out of the rest. SGLang: a static share holds weights and cache, all
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simserve.model.spec import Attention, GqaAttention, MlaAttention, ModelSpec
 from simserve.units import GIB
@@ -24,22 +24,48 @@ class MemoryRules:
     """True if CUDA graphs come out of the reserved share."""
     logit_bytes: int
     """Bytes per sequence and word of the vocabulary while sampling."""
+    kernels_bytes: int = round(0.2 * GIB)
+    """Kernel images and library workspaces of one process [SGLang: assumption]."""
+    peer_bytes: int = 0
+    """What ranks of tensor parallelism map of each other over NVLink; 0: communication buffers alone."""
+    pads_mxfp4: bool = False
+    """True if the kernels of MXFP4 experts hold them padded."""
 
 
-_SORTING_SAMPLER = 30
-"""Logits in 16 and 32 bit (6), sorted values and 64-bit indices (12), the sort's second buffer (12)."""
+_SORTING_SAMPLER = 38
+"""Logits in 16 and 32 bit (6), sorted values and 64-bit indices (12), the sort's second buffer (12),
+probabilities (4) and their sums (4): Qwen3-14B peaks at 5.64 GiB in vLLM 0.15 and 0.16 (llm-d-planner,
+version sweep on H100)."""
 _FILTERING_SAMPLER = 14
-"""Logits in 16 and 32 bit (6), probabilities (4) and noise (4): vLLM 0.33 filters without sorting."""
+"""Logits in 16 and 32 bit (6), probabilities (4) and noise (4): vLLM filters without sorting since 0.17
+(2.23 GiB for the same model)."""
+_KERNELS_BEFORE_18, _KERNELS = round(0.13 * GIB), round(0.25 * GIB)
+"""`non-torch` of one H100 alone: 0.13 GiB in vLLM 0.11 to 0.17, 0.24 to 0.27 in 0.18 and 0.19 (same
+sweeps)."""
+_PEERS = round(1.85 * GIB)
+"""What tp 2 and 4 add to it in 0.19: 1.82 and 1.88 GiB for Llama-3.1-8B (same sweep); other models there are
+within 0.1 GiB. Taken for later releases too [assumption]. GPUs without NVLink: communication buffers."""
 
 VLLM = MemoryRules(
-    "vLLM since 0.21", activation_inside=True, graphs_inside=True, logit_bytes=_FILTERING_SAMPLER
+    "vLLM since 0.21",
+    activation_inside=True,
+    graphs_inside=True,
+    logit_bytes=_FILTERING_SAMPLER,
+    kernels_bytes=_KERNELS,
+    peer_bytes=_PEERS,
+    pads_mxfp4=True,
 )
-VLLM_BEFORE_21 = MemoryRules(
-    "vLLM before 0.21", activation_inside=True, graphs_inside=False, logit_bytes=_SORTING_SAMPLER
+VLLM_17_TO_20 = replace(VLLM, name="vLLM 0.17 to 0.20", graphs_inside=False)
+VLLM_BEFORE_17 = replace(
+    VLLM_17_TO_20,
+    name="vLLM before 0.17",
+    logit_bytes=_SORTING_SAMPLER,
+    kernels_bytes=_KERNELS_BEFORE_18,
+    peer_bytes=0,
 )
 SGLANG = MemoryRules("SGLang", activation_inside=False, graphs_inside=False, logit_bytes=_FILTERING_SAMPLER)
 
-_BY_ENGINE = {"vllm-0.15": VLLM_BEFORE_21, "vllm-0.19": VLLM_BEFORE_21}
+_BY_ENGINE = {"vllm-0.15": VLLM_BEFORE_17, "vllm-0.19": VLLM_17_TO_20}
 
 
 def memory_rules(engine: str) -> MemoryRules:

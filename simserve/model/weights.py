@@ -15,7 +15,7 @@ from simserve.model.experts import touched_experts
 from simserve.model.parallel import Parallelism
 from simserve.model.params import all_parts
 from simserve.model.parts import Part, ffn_parts, first_parts, last_parts, layer_parts
-from simserve.model.spec import GqaAttention, ModelSpec, MoeFfn
+from simserve.model.spec import Ffn, GqaAttention, ModelSpec, MoeFfn
 from simserve.model.stages import Stage, pipeline_stages
 
 
@@ -59,15 +59,17 @@ def weight_bytes_per_stage(
     *,
     redundant_experts: int = 0,
     experts_dtype: str | None = None,
+    padded: bool = False,
 ) -> list[WeightBytes]:
     """Return the weights of one GPU of each pipeline stage, first to last.
 
     `redundant_experts` are copies per MoE layer beyond the model's own; `experts_dtype` is that of routed
-    experts where it differs. Raises `ScenarioError` if the degrees do not divide the model.
+    experts where it differs; `padded` counts MXFP4 experts as vLLM's kernels hold them. Raises
+    `ScenarioError` if the degrees do not divide the model.
     """
     check_parallelism(spec, parallelism, redundant_experts)
     spread = _Spread(parallelism, redundant_experts, weight_format(weights_dtype, experts_dtype))
-    return [_stage_bytes(spec, stage, spread) for stage in pipeline_stages(spec, parallelism.pp)]
+    return [_stage_bytes(spec, stage, spread, padded) for stage in pipeline_stages(spec, parallelism.pp)]
 
 
 def weight_bytes_total(spec: ModelSpec, weights_dtype: WeightsDtype) -> int:
@@ -164,7 +166,7 @@ class _Spread:
         return rows * columns * one
 
 
-def _stage_bytes(spec: ModelSpec, stage: Stage, spread: _Spread) -> WeightBytes:
+def _stage_bytes(spec: ModelSpec, stage: Stage, spread: _Spread, padded: bool) -> WeightBytes:
     sums = dict.fromkeys(("embedding", "head", *_KINDS), 0.0)
     ends = (first_parts(spec) if stage.first else []) + (last_parts(spec) if stage.last else [])
     if stage.last and not stage.first and spec.tie_word_embeddings:
@@ -172,10 +174,27 @@ def _stage_bytes(spec: ModelSpec, stage: Stage, spread: _Spread) -> WeightBytes:
     for part in ends:
         sums[part.kind] += spread.bytes(part)
     for group in stage.groups(spec):
+        more = _padding(group.ffns, spec.hidden_size, spread) if padded else 1.0
         for part in layer_parts(group, spec.hidden_size):
-            sums[part.kind] += group.count * spread.bytes(part)
+            extra = more if part.kind == "routed_expert" else 1.0
+            sums[part.kind] += group.count * spread.bytes(part) * extra
     ends_bytes = math.ceil(sums["embedding"] + sums["head"])
     return WeightBytes(ends_bytes, *(math.ceil(sums[kind]) for kind in _KINDS))
+
+
+def _padding(ffns: tuple[Ffn, ...], hidden: int, spread: _Spread) -> float:
+    """Return how much larger MXFP4 experts are as Marlin and TensorRT-LLM kernels hold them (vLLM).
+
+    Their hidden size is rounded up to 256, their width on one GPU to 128.
+    """
+    if spread.fmt.types.routed_experts != "mxfp4":
+        return 1.0
+    degrees = spread.parallelism
+    cut = degrees.tp * degrees.dp // degrees.ep
+    widths = [-(-ffn.moe_intermediate_size // cut) for ffn in ffns if isinstance(ffn, MoeFfn)]
+    whole = sum(ffn.moe_intermediate_size for ffn in ffns if isinstance(ffn, MoeFfn))
+    held = sum(-(-width // 128) * 128 * cut for width in widths)
+    return held / whole * (-(-hidden // 256) * 256) / hidden if whole else 1.0
 
 
 _KINDS = ("attention", "dense_ffn", "shared_expert", "routed_expert", "plain")

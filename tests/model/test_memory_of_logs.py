@@ -1,0 +1,77 @@
+"""KV cache memory that engines logged at start (llm-d-planner, sweeps on one H100 of 79.19 GiB, 0.95)."""
+
+from __future__ import annotations
+
+import pytest
+
+from simserve.errors import ScenarioError
+from simserve.hardware import load_gpu
+from simserve.model import Parallelism, load_model, memory_ledger, memory_rules
+from simserve.model.weights import weight_bytes_per_stage
+from simserve.units import GIB
+
+
+def ledger(model: str, engine: str, tp: int, dtype: str, share: float = 0.95):
+    return memory_ledger(
+        load_model(model),
+        load_gpu("h100_sxm"),
+        Parallelism(tp=tp),
+        weights_dtype=dtype,
+        kv_dtype="bf16",
+        block_size=16,
+        gpu_memory_utilization=share,
+        max_num_batched_tokens=8192,
+        max_num_seqs=1024,
+        rules=memory_rules(engine),
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "tp", "dtype", "kv_gib"),
+    [
+        ("llama-3.1-8b", "vllm-0.19", 1, "bf16", 58.11),
+        ("llama-3.1-8b", "vllm-0.19", 1, "fp32", 42.80),
+        ("llama-3.1-8b", "vllm-0.19", 1, "fp8", 64.61),
+        ("llama-3.1-8b", "vllm-0.19", 2, "bf16", 63.76),
+        ("llama-3.1-8b", "vllm-0.19", 4, "bf16", 67.44),
+        ("qwen2.5-7b", "vllm-0.19", 1, "bf16", 58.53),
+        ("qwen2.5-7b", "vllm-0.19", 4, "bf16", 67.34),
+        ("llama-3.3-70b", "vllm-0.19", 2, "fp8", 37.28),
+        ("llama-3.3-70b", "vllm-0.19", 4, "int8", 54.08),
+        ("mixtral-8x7b", "vllm-0.19", 2, "bf16", 28.44),
+        ("qwen3-30b-a3b", "vllm-0.19", 4, "bf16", 56.17),
+        ("qwen3-14b", "vllm-0.19", 1, "bf16", 45.23),
+        ("qwen3-14b", "vllm-0.15", 1, "bf16", 41.94),
+    ],
+)
+def test_the_kv_cache_is_what_vllm_logged(model, engine, tp, dtype, kv_gib):
+    assert ledger(model, engine, tp, dtype).kv_bytes / GIB == pytest.approx(kv_gib, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "peak_gib"),
+    [
+        ("llama-3.1-8b", "vllm-0.19", 1.89),
+        ("qwen2.5-7b", "vllm-0.19", 2.21),
+        ("qwen3-14b", "vllm-0.15", 5.64),
+    ],
+)
+def test_the_sampler_decides_the_activation_peak(model, engine, peak_gib):
+    line = ledger(model, engine, 1, "bf16").line("activation peak")
+    assert line.bytes / GIB == pytest.approx(peak_gib, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("model", "plain", "padded"), [("gpt-oss-120b", 56.7, 61.9), ("gpt-oss-20b", 9.5, 10.3)]
+)
+def test_experts_in_mxfp4_are_held_padded(model, plain, padded):
+    """vLLM's Marlin and TensorRT-LLM kernels: 2880 x 2880 becomes 3072 x 2944 (vllm issues 23278, 27508)."""
+    for held, expected in ((False, plain), (True, padded)):
+        (weights,) = weight_bytes_per_stage(load_model(model), Parallelism(), "mxfp4", padded=held)
+        assert weights.routed_expert / GIB == pytest.approx(expected, rel=0.01)
+
+
+def test_gpt_oss_120b_leaves_no_room_at_1024_slots():
+    """vLLM 0.10.1, Marlin, 0.90: 65.97 GiB of weights, -2.14 GiB left."""
+    with pytest.raises(ScenarioError, match="no room for a KV cache"):
+        ledger("gpt-oss-120b", "vllm-0.15", 1, "mxfp4", 0.90)
