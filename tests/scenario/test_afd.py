@@ -153,7 +153,7 @@ def test_ffn_gpus_are_named_beside_the_others(scenario_file: Write) -> None:
 def test_the_page_shows_each_side_under_its_name(scenario_file: Write, tmp_path: Path) -> None:
     path = scenario_file(text=QWEN)
     done = CliRunner().invoke(app, ["run", str(path), "--out", str(tmp_path / "out"), "--quiet"])
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 3, "it is too short to tell whether the load is carried"
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
     table = page[page.index("attention side works") :]

@@ -224,7 +224,7 @@ def test_what_makes_no_sense_is_refused(
         (
             "size",
             "size: {catalogue: {h100: {price_per_gpu_hour: 1}}}",
-            "size.catalogue.h100: unknown GPU 'h100' (did you mean 'h100_sxm'?)",
+            "size.catalogue.h100: GPU 'h100' may be h100_nvl, h100_pcie or h100_sxm; say which",
         ),
         ("search", "", "has no search"),
         ("search", "search: {over: {pools.0.tp: [1]}}", "at least one column in minimise or maximise"),
