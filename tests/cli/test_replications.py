@@ -83,7 +83,7 @@ def test_a_scenario_without_chance_says_so(small: Path, simserve: Call) -> None:
     changes = ("workload.synthetic=null", "workload.trace=traces/chat.csv.gz", "workload.limit=30")
     options = [part for text in (*changes, "replications=2") for part in ("--set", text)]
     done = simserve("run", small, *options, "--out", "a")
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 3, "30 requests of a trace are too few to tell whether the load is carried"
     found = read(Path("a"))["replications"]
     assert found["random"] is False
     assert all(one["low"] is None for one in found["measures"].values())
