@@ -64,17 +64,17 @@ class LengthLane(Lane):
 
     def leave(self, answer: Answer) -> None:
         """Take an unfinished answer out."""
-        self._forget(answer, answer.length - answer.end_step)
+        self._drop_length(answer, answer.length - answer.end_step)
         super().leave(answer)
 
     def advance(self, steps: int, now_ns: int) -> list[Answer]:
         """Count `steps` steps, the last ending now; return the answers that end with it."""
         finished = super().advance(steps, now_ns)
         for answer in finished:
-            self._forget(answer, answer.length - self.step)
+            self._drop_length(answer, answer.length - self.step)
         return finished
 
-    def _forget(self, answer: Answer, shown_less_steps: int) -> None:
+    def _drop_length(self, answer: Answer, shown_less_steps: int) -> None:
         base = answer.request.prompt_tokens + shown_less_steps
         del self._bases[bisect_left(self._bases, base)]
         self._count(-1, base)
