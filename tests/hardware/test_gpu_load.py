@@ -24,6 +24,34 @@ def test_ridge_points(name: str) -> None:
     assert load_gpu(name).ridge() == pytest.approx(RIDGE[name], abs=0.5)
 
 
+# Peaks from the chip: units, FLOP per clock and unit of a type, boost clock in GHz (NVIDIA: tensor FLOPs of
+# an SM with 32-bit sums; AMD: matrix FLOPs of a compute unit, from the CDNA 3 and CDNA 4 papers).
+BY_CLOCK = [
+    ("a100_pcie", "bf16", 108, 2048, 1.41),
+    ("a100_sxm_40gb", "bf16", 108, 2048, 1.41),
+    ("h100_pcie", "bf16", 114, 4096, 1.62),
+    ("l4", "bf16", 58, 1024, 2.04),
+    ("rtx_5090", "bf16", 170, 512, 2.407),
+    ("rtx_5090", "fp8", 170, 1024, 2.407),
+    ("mi300x", "bf16", 304, 2048, 2.1),
+    ("mi300x", "fp8", 304, 4096, 2.1),
+    ("mi325x", "fp8", 304, 4096, 2.1),
+    ("mi355x", "bf16", 256, 4096, 2.4),
+    ("mi355x", "fp8", 256, 8192, 2.4),
+    ("mi355x", "mxfp4", 256, 16384, 2.4),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "units", "flop_per_clock", "ghz"), BY_CLOCK)
+def test_the_peak_is_that_of_the_chip_at_its_clock(
+    name: str, dtype: str, units: int, flop_per_clock: int, ghz: float
+) -> None:
+    gpu = load_gpu(name)
+    assert gpu.multiprocessors is not None
+    assert gpu.multiprocessors.value == units
+    assert gpu.peak_of(dtype) == pytest.approx(units * flop_per_clock * ghz * 1e9, rel=2e-3)
+
+
 def test_fp8_doubles_the_ridge() -> None:
     gpu = load_gpu("h100_sxm")
     assert gpu.ridge("fp8") == pytest.approx(2 * gpu.ridge("bf16"))

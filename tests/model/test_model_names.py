@@ -115,6 +115,7 @@ def test_formats_without_a_price_are_refused_by_name(name: str, what: str) -> No
 def test_a_release_with_a_longer_context_has_it() -> None:
     assert load_model("Qwen/Qwen3-30B-A3B").max_position_embeddings == 40_960
     assert load_model("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8").max_position_embeddings == 262_144
+    assert load_model("Qwen/QwQ-32B").max_position_embeddings == 40_960
 
 
 def test_nvfp4_releases_keep_what_nvidia_keeps_in_16_bit() -> None:
