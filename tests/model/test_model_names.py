@@ -112,6 +112,15 @@ def test_formats_without_a_price_are_refused_by_name(name: str, what: str) -> No
         load_model(name)
 
 
+@pytest.mark.parametrize(
+    "name", ["deepseek-v4-flash", "deepseek-ai/DeepSeek-V4-Pro", "nvidia/DeepSeek-V4-Pro-NVFP4", "DeepSeekV4"]
+)
+def test_a_family_that_is_not_modelled_is_refused_with_what_is_missing(name: str) -> None:
+    """Not with the nearest name alone: V3's attention and KV cache would be wrong for V4."""
+    with pytest.raises(ScenarioError, match=rf"model '{name}': DeepSeek V4 is not modelled: missing"):
+        load_model(name)
+
+
 def test_a_release_with_a_longer_context_has_it() -> None:
     assert load_model("Qwen/Qwen3-30B-A3B").max_position_embeddings == 40_960
     assert load_model("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8").max_position_embeddings == 262_144

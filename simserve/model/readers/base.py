@@ -9,6 +9,7 @@ from typing import Any
 from simserve.errors import ScenarioError, nearest
 from simserve.model.config import Config
 from simserve.model.modules import module_names
+from simserve.model.names import unmodelled
 from simserve.model.quantization import checkpoint_of
 from simserve.model.spec import Attention, DenseFfn, Ffn, GqaAttention, LayerGroup, MlaAttention, ModelSpec
 from simserve.registry import Registry
@@ -46,6 +47,8 @@ def _architecture(fields: Mapping[str, Any], place: str) -> str:
             return name
     if not named:
         raise ScenarioError(f"{place}: neither 'model_type' nor 'architectures' says what the model is")
+    if why := unmodelled(" ".join(named)):
+        raise ScenarioError(f"{place}: {why}")
     raise ScenarioError(
         f"{place}: architecture {' / '.join(named)} is not supported{nearest(named[0], known)}; "
         f"supported: {', '.join(known)}"

@@ -1,7 +1,7 @@
 """DeepSeek V2, V3, R1, V3.2, Kimi K2 and GLM-5: multi-head latent attention, routed and shared experts.
 
 The first `first_k_dense_replace` layers have a dense MLP. V3.2 and GLM-5 add an indexer that
-selects `index_topk` keys per query. V4 (compressed attention, hyper-connections) is not supported.
+selects `index_topk` keys per query. V4 (compressed attention, hyper-connections) is refused: see `names`.
 """
 
 from __future__ import annotations
