@@ -117,6 +117,13 @@ def resolve_engine(
         share = (
             preset.memory_share(gpu_memory_bytes, server.model_dump(), placement) if preset else BARE_MEMORY
         )
+        if share <= 0:
+            with loaded.blame("pools", pool):
+                raise ScenarioError(
+                    f"{policy_name} would keep {(1 - share) * gpu_memory_bytes / 1e9:.0f} GB free of "
+                    f"{gpu_memory_bytes / 1e9:.0f} GB by its own rules (more with dp, and with "
+                    "chunked_prefill_size); set gpu_memory_utilization"
+                )
     source = f"policy {policy_name}; block size, memory share and overhead assumed as in vLLM"
     return ResolvedEngine(
         spec=engine,

@@ -207,3 +207,13 @@ def test_a_chunk_too_small_to_share_is_refused(tmp_path: Path) -> None:
         ScenarioError, match=r"sharing.yaml:3.*chunked_prefill_size = 6, allowed is 8 or more"
     ):
         sharing(tmp_path, ", chunked_prefill_size: 6")
+
+
+def test_a_server_that_would_keep_all_memory_free_says_so(tmp_path: Path) -> None:
+    """In MiB: 512 + 1.5 x 524,288 + 1,024 + 2 x 512 + 4.5 x 512 x 8 + 1,536 = 808,960, that is 848 GB."""
+    with pytest.raises(
+        ScenarioError, match=r"pools\[0\]: sglang would keep 848 GB free of .* set gpu_memory"
+    ):
+        sharing(tmp_path, ", chunked_prefill_size: 524288")
+    given = sharing(tmp_path, ", chunked_prefill_size: 524288", ", gpu_memory_utilization: 0.85").pools[0]
+    assert given.engine.options["chunked_prefill_size"] == 65_536
