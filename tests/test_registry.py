@@ -119,6 +119,8 @@ def test_every_router_stays_in_range_and_repeats_itself(name: str) -> None:
         waiting_requests = 0
         running_requests = 1
         block_size = 16
+        kv_blocks = 100
+        max_num_batched_tokens = 2048
 
         def outstanding_tokens(self, now_ns: int) -> int:
             return 10
@@ -128,6 +130,9 @@ def test_every_router_stays_in_range_and_repeats_itself(name: str) -> None:
 
         def cached_tokens(self, request: Request, now_ns: int) -> int:
             return 0
+
+        def cached_below(self, request: Request, now_ns: int) -> dict[str, int]:
+            return {}
 
     def choices() -> list[int]:
         router = ROUTERS.get(name)(ROUTERS.get(name).Params(), seed=5)
