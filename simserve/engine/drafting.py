@@ -49,10 +49,12 @@ class RunPage(DecodePage):
         self.cumulative_ns = array("q", ends)
 
     def count(self, offset: int, steps: int, tokens: int, steady_tokens: int) -> None:
-        """Count the first `steps` steps (see `DecodePage`); a run begins at offset 0."""
+        """Count `steps` steps of the run from its step `offset` on (see `DecodePage`)."""
         for page, places in self._parts:
-            page.count_each(places[:steps], tokens, steady_tokens)
-            steps -= min(steps, len(places))
+            counted = places[offset : offset + steps]
+            page.count_each(counted, tokens, steady_tokens)
+            offset = max(0, offset - len(places))
+            steps -= len(counted)
 
 
 class DraftReplica(Replica):
