@@ -20,7 +20,7 @@ IDS_OF = 8
 def served(trace, page, options):
     tokens = MAX_MODEL_LEN + 4 * page + (-MAX_MODEL_LEN) % page
     policy = SglangPolicy(
-        SglangParams(chunked_prefill_size=16, schedule_conservativeness=0.0, **options),
+        SglangParams(chunked_prefill_size=16, **options),
         kv_blocks=tokens // page,
         block_size=page,
         max_model_len=MAX_MODEL_LEN,
@@ -34,11 +34,12 @@ def served(trace, page, options):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"disable_overlap_schedule": True},
-        {"enable_mixed_chunk": True},
-        {"enable_priority_scheduling": True},
-        {"schedule_policy": "lpm"},
+        {"schedule_conservativeness": 0.0},
+        {"schedule_conservativeness": 0.0, "disable_overlap_schedule": True},
+        # At 0 decodes can take the memory of a prompt in progress; then the engine itself stops.
+        {"schedule_conservativeness": 1.0, "enable_mixed_chunk": True},
+        {"schedule_conservativeness": 0.0, "enable_priority_scheduling": True},
+        {"schedule_conservativeness": 0.0, "schedule_policy": "lpm"},
     ],
 )
 @settings(max_examples=25, deadline=None)
