@@ -7,12 +7,13 @@ file or not in it. A lock keeps two runs from writing into one folder.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from simserve.errors import ProfileError
 
@@ -47,13 +48,17 @@ class Journal:
         """Open or create the file, lock it, and cut a torn last line; raises `ProfileError` if locked."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._lock = FileLock(path.with_suffix(".lock"), timeout=0)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._file)
+            self._lock.acquire()
+        except Timeout as error:
             raise ProfileError(f"{path}: another run is writing there") from error
-        _, size = read_journal(path)
+        try:
+            _, size = read_journal(path)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except BaseException:
+            self._lock.release()
+            raise
         os.ftruncate(self._file, size)
         self.read_again()
 
@@ -69,8 +74,9 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the file, which unlocks it."""
+        """Close the file and unlock it."""
         os.close(self._file)
+        self._lock.release()
 
     def begin(self, session: dict[str, Any]) -> None:
         """Note where, when and with what the following rows are measured."""

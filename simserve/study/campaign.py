@@ -28,6 +28,7 @@ OURS = frozenset(
     {
         journal.NAME,
         journal.LOCK,
+        journal.HOLDER,
         "results.parquet",
         "study.json",
         "report.html",
@@ -194,5 +195,5 @@ def check_folder(folder: Path, force: bool) -> None:
         raise ScenarioError(
             f"{folder}: is not the folder of a study, it holds {', '.join(foreign[:3])}{more}"
         )
-    if present and journal.NAME not in present and not force and present != {journal.LOCK}:
+    if present and journal.NAME not in present and not force and present - {journal.LOCK, journal.HOLDER}:
         raise ScenarioError(f"{folder}: holds a study without its journal; --force starts anew")

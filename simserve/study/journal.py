@@ -7,7 +7,6 @@ with the process, however it ends.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -15,11 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from simserve.errors import ScenarioError
 from simserve.study.bench import Outcome
 
 NAME = "journal.jsonl"
 LOCK = "journal.lock"
+HOLDER = "journal.holder"
+"""The number of the process that holds the lock, in its own file: Windows lets nobody read a locked one."""
 
 
 class Journal:
@@ -78,18 +81,15 @@ class Journal:
 def locked(folder: Path) -> Iterator[None]:
     """Hold a study's folder while the block runs; raises `ScenarioError` if another process does."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    holder = folder / HOLDER
     try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.read(file, 32).decode(errors="replace").strip()
-            who = f"process {holder}" if holder else "another process"
-            raise ScenarioError(
-                f"{folder}: {who} is working on this study; wait for it, or stop it"
-            ) from error
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(file)
+        with FileLock(folder / LOCK, timeout=0):
+            holder.write_text(f"{os.getpid()}\n", encoding="utf-8")
+            try:
+                yield
+            finally:
+                holder.unlink(missing_ok=True)
+    except Timeout as error:
+        number = holder.read_text(encoding="utf-8").strip() if holder.exists() else ""
+        who = f"process {number}" if number else "another process"
+        raise ScenarioError(f"{folder}: {who} is working on this study; wait for it, or stop it") from error
