@@ -16,11 +16,11 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from simserve.cli import calibrate, capacity, compare, report, run, schema, search, size, sweep
+from simserve.cli import calibrate, capacity, compare, init, report, run, schema, search, size, sweep
 from simserve.errors import UserError
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 simserve itself is broken; 2 the input is wrong (one line per problem); 3 done, "
+    "Exit codes: 0 done; 1 an internal error; 2 the input is wrong (one line per problem); 3 done, "
     "but read stderr (nothing completed, unstable, SLO missed with --fail-on-slo); 130 interrupted"
 )
 
@@ -87,8 +87,8 @@ def _say_broken(error: Exception, debug: bool) -> None:
     if debug or os.environ.get("SIMSERVE_DEBUG") == "1":
         traceback.print_exception(error)
         return
-    lines = " ".join(str(error).split())
-    _say(f"simserve is broken here: {type(error).__name__}: {lines} (run with --debug for the traceback)")
+    what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    _say(f"internal error (a bug in simserve): {what} (run with --debug for the traceback)")
 
 
 app = typer.Typer(
@@ -121,6 +121,7 @@ def main(
     """
 
 
+app.command("init")(init.init)
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)

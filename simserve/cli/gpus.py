@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 app = typer.Typer(
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Examples:  simserve gpus  |  simserve gpus show h200_sxm  |  "
-    "simserve gpus show my_gpu --profiles my_profiles",
+    epilog="Examples:"
+    "\n\nsimserve gpus"
+    "\n\nsimserve gpus show h200_sxm"
+    "\n\nsimserve gpus show my_gpu --profiles my_profiles",
 )
 
 Profiles = Annotated[

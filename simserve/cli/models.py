@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 app = typer.Typer(
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Examples:  simserve models  |  simserve models show deepseek-v3 --gpu h200_sxm --tp 8 "
-    "--weights-dtype fp8  |  simserve models show my-model/config.json",
+    epilog="Examples:"
+    "\n\nsimserve models"
+    "\n\nsimserve models show deepseek-v3 --gpu h200_sxm --tp 8 --weights-dtype fp8"
+    "\n\nsimserve models show my-model/config.json",
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]

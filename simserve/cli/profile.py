@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from simserve.latency.profile_file import ProfileTable
 
 app = typer.Typer(
+    help="Kernel profiles: show, step, import, measure (run) and check latencies of kernels.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Examples:  simserve profile show h100_sxm  |  "
-    "simserve profile import aiconfigurator installed --out my_profiles --gpu b300_sxm",
+    epilog="Examples:"
+    "\n\nsimserve profile show h100_sxm"
+    "\n\nsimserve profile import aiconfigurator installed --out my_profiles --gpu b300_sxm",
 )
 
 Profiles = Annotated[
@@ -43,7 +45,11 @@ def show(
 ) -> None:
     """Show what was measured on a GPU: operations, dtypes, ranges, backends, rows left out.
 
-    Examples:  simserve profile show h100_sxm  |  simserve profile show h100_sxm --html h100.html
+    Examples:
+
+    simserve profile show h100_sxm
+
+    simserve profile show h100_sxm --html h100.html
     """
     from simserve.errors import ProfileError, nearest
     from simserve.latency import ProfileStore

@@ -54,7 +54,7 @@ def run(
 
     A scenario with variants (`compare`) is run with each of them, and the report compares them.
 
-    Exit codes: 0 done; 1 simserve is broken; 2 the input is wrong; 3 done, but in one of the runs nothing
+    Exit codes: 0 done; 1 an internal error; 2 the input is wrong; 3 done, but in one of the runs nothing
     completed, or the queue grew until the end, or (with --fail-on-slo) the SLO was missed.
     """
     from simserve.cli.progress import shown_progress
@@ -77,6 +77,8 @@ def run(
         deployments = build_all(loaded)
         page, summaries = _simulate_all(deployments, folder, force, _command(file, overrides), progress, span)
     _print_results(deployments, summaries, page, as_json, quiet, timeline)
+    if not quiet:
+        _name_studies(loaded.scenario, file)
     problems = []
     for name, summary in summaries.items():
         prefix = f"{name}: " if len(summaries) > 1 else ""
@@ -188,6 +190,18 @@ def _command(file: str, overrides: list[str]) -> str:
     """Return the command that remakes the run, without machine paths."""
     name = Path(file).name if Path(file).is_absolute() else file
     return shlex.join(["simserve", "run", name, *(part for text in overrides for part in ("--set", text))])
+
+
+def _name_studies(scenario: Scenario, file: str) -> None:
+    """Say which commands the blocks of the scenario belong to that a single run leaves aside."""
+    from simserve.scenario.spec import STUDIES
+
+    for study in STUDIES:
+        if getattr(scenario, study) is not None:
+            command = shlex.join(["simserve", study, file])
+            typer.echo(
+                f"note: `run` simulates the scenario once; its {study}: block is for {command}", err=True
+            )
 
 
 def _require_slo(scenario: Scenario, file: str) -> None:

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Examples:  simserve trace show traces/chat.csv.gz  |  "
-    "simserve trace synth chat my.csv.gz --seed 7  |  simserve trace convert my.jsonl my.parquet  |  "
-    "simserve trace fetch azure-2023-conv",
+    epilog="Examples:"
+    "\n\nsimserve trace show traces/chat.csv.gz"
+    "\n\nsimserve trace synth chat my.csv.gz --seed 7"
+    "\n\nsimserve trace convert my.jsonl my.parquet"
+    "\n\nsimserve trace fetch azure-2023-conv",
 )
 
 

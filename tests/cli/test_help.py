@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 import simserve as package
 
 Call = Callable[..., Any]
@@ -47,3 +49,17 @@ def test_schema_describes_every_key(simserve: Call) -> None:
     assert engine["max_num_batched_tokens"]["description"]
     assert "vllm-0.33" in engine["preset"]["examples"]
     assert schema["$defs"]["PoolSpec"]["properties"]["tp"]["description"]
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"), [("search", "simserve[search]"), ("report", "simserve[figures]")]
+)
+def test_help_keeps_the_brackets_of_extras(command: str, extra: str, simserve: Call) -> None:
+    assert extra in simserve(command, "--help").stdout
+
+
+@pytest.mark.parametrize("command", ["trace", "models", "gpus", "profile", "init"])
+def test_examples_stand_on_lines_of_their_own(command: str, simserve: Call) -> None:
+    lines = [line.strip() for line in simserve(command, "--help").stdout.splitlines()]
+    assert any(line.startswith(f"simserve {command}") for line in lines)
+    assert not any("|  simserve" in line for line in lines)

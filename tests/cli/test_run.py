@@ -130,3 +130,13 @@ def test_report_writes_the_page_again(small: Path, simserve: Call) -> None:
     assert done.exit_code == 0
     assert Path(done.stdout.strip()).read_bytes() == page
     assert simserve("report", small.parent / "nowhere").exit_code == 2
+
+
+def test_run_names_the_command_of_a_block_that_it_leaves_aside(small: Path, simserve: Call) -> None:
+    block = "capacity: {of: rate, from: 1, to: 9}\nsweep: {over: {pools.0.tp: [1, 2]}}\n"
+    small.write_text(small.read_text(encoding="utf-8") + block, encoding="utf-8")
+    done = simserve("run", small.name)
+    assert done.exit_code == 0
+    assert "simserve capacity small.yaml" in done.stderr
+    assert "simserve sweep small.yaml" in done.stderr
+    assert "simserve size" not in done.stderr
