@@ -14,9 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from plotly.offline import get_plotlyjs
-
 from benchmarks.speed import find_trace
+from simserve.report.page import plotly_js
 
 _SCENARIO = Path(__file__).resolve().parent.parent / "scenarios" / "azure_conv.yaml"
 _MOST_CPU_S = 10.0
@@ -40,7 +39,7 @@ def run(trace: Path, folder: Path) -> float:
 def page_mb(folder: Path) -> float:
     """Return the megabytes of the report besides plotly.js."""
     page_bytes = (folder / "report.html").stat().st_size
-    other_bytes = page_bytes - len(get_plotlyjs().encode())
+    other_bytes = page_bytes - len(plotly_js().encode())
     if other_bytes < 0:
         raise RuntimeError("plotly.js is not in the page: it would not open offline")
     return other_bytes / 1e6

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -59,7 +60,7 @@ def render(template: str, charts: dict[str, Figure], **context: Any) -> str:
             drawn=set(charts),
             palette=PALETTE,
             palette_json=_script_json(PALETTE),
-            plotly_js=Markup(_plotly_js()) if charts else "",
+            plotly_js=Markup(plotly_js()) if charts else "",
             **context,
         )
     )
@@ -79,10 +80,10 @@ def _environment() -> Environment:
 
 
 @cache
-def _plotly_js() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return get_plotlyjs().replace("</script", "<\\/script")
+def plotly_js() -> str:
+    """Return the charts' library as it stands in every page: the basic bundle, see plotly_js/README.md."""
+    text = (files("simserve.report") / "plotly_js" / "plotly-basic.min.js").read_text(encoding="utf-8")
+    return text.replace("</script", "<\\/script")
 
 
 def _script_json(value: Any) -> Markup:

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from simserve.report.heat import heat_map
 from simserve.report.page import Figure, render
 
 _LINE_HEIGHT = 1.5
 """Height of one line of a map in units of the text."""
-_SCALE = "Cividis"
-"""Readable with every kind of colour vision, on light and on dark."""
 
 
 def write_profile_page(
@@ -42,31 +41,23 @@ def write_profile_page(
 def _chart(one: Mapping[str, Any]) -> Figure:
     is_bytes = one["x_name"] == "bytes"
     x_unit = "" if is_bytes else f" {one['x_name']}"
-    heat = {
-        "type": "heatmap",
-        "x": [_bytes(x) if is_bytes else f"{x:,.0f}" for x in one["x"]],
-        "y": [f"{name} " for name in one["y"]],  # with a space, so that numbers stay names
-        "z": [
-            [None if cell is None else float(f"{cell:.3g}") for cell in line] for line in one["efficiency"]
-        ],
-        "customdata": one["rows"],
-        "zmin": 0,
-        "zmax": 1,
-        "colorscale": _SCALE,
-        "xgap": 1,
-        "ygap": 1,
-        "hoverongaps": False,
-        "hovertemplate": "%{z:.1%} of the roofline<br>%{y}"
-        + f"{one['y_name']}, %{{x}}{x_unit}<br>median of %{{customdata:,}} measured<extra></extra>",
-        "colorbar": {"tickformat": ".0%", "thickness": 12, "outlinewidth": 0, "dtick": 0.25},
-    }
-    layout = {
-        "height": 6 + _LINE_HEIGHT * len(one["y"]),
-        "margin": {"l": 56, "r": 8, "t": 8, "b": 56},
-        "xaxis": {"title": {"text": one["x_name"]}, "type": "category", "showgrid": False, "nticks": 16},
-        "yaxis": {"title": {"text": one["y_name"]}, "type": "category", "showgrid": False, "nticks": 24},
-    }
-    return {"data": [heat], "layout": layout}
+    x_names = [_bytes(x) if is_bytes else f"{x:,.0f}" for x in one["x"]]
+    cells = [[None if cell is None else float(f"{cell:.3g}") for cell in line] for line in one["efficiency"]]
+    hovers = [
+        [
+            f"{cell or 0:.1%} of the roofline<br>{y} {one['y_name']}, {x}{x_unit}<br>median of {n:,} measured"
+            for x, cell, n in zip(x_names, line, counts, strict=True)
+        ]
+        for y, line, counts in zip(one["y"], cells, one["rows"], strict=True)
+    ]
+    bar = {"tickformat": ".0%", "thickness": 12, "outlinewidth": 0, "dtick": 0.25}
+    figure = heat_map(x_names, one["y"], cells, hovers=hovers, bar=bar, ends=(0, 1))
+    layout = figure["layout"]
+    layout["height"] = 6 + _LINE_HEIGHT * len(one["y"])
+    layout["margin"] = {"l": 56, "r": 8, "t": 8, "b": 56}
+    layout["xaxis"]["title"] = {"text": one["x_name"]}
+    layout["yaxis"]["title"] = {"text": one["y_name"]}
+    return figure
 
 
 def _words(one: Mapping[str, Any]) -> dict[str, Any]:

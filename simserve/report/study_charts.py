@@ -1,4 +1,4 @@
-"""Charts of many points: parallel coordinates, frontiers, heat maps."""
+"""Charts of many points: frontiers and heat maps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from simserve.metrics.names import short_names
 from simserve.report.format import number
+from simserve.report.heat import heat_map
 from simserve.report.page import Figure
 
 Point = dict[str, Any]
@@ -22,6 +23,8 @@ OUTCOMES = (
 )
 MAPPED = ("ttft_ms.p99", "tpot_ms.p50", "output_tokens_per_s", "hit_rate")
 MOST_MAPS = 6
+MOST_LEVELS = 8
+"""More names than these do not fit below half a page."""
 SLO_COLOURS = {
     "met": "$decode",
     "missed": "$limit",
@@ -31,81 +34,47 @@ SLO_COLOURS = {
 }
 
 
-def parallel_coordinates(study: dict[str, Any], done: Sequence[Point]) -> dict[str, Figure]:
-    """Return one line per point over its settings and its outcomes; empty for fewer than two points."""
-    if len(done) < 2:
-        return {}
-    axes = [_setting_axis(path, name, done) for path, name in short_names(study["paths"]).items()]
-    axes += [
-        _number_axis(label, [point["means"][key] for point in done])
-        for key, label in OUTCOMES
-        if all(point["means"][key] is not None for point in done)
-    ]
-    axes = [axis for axis in axes if len(set(axis["at"])) > 1]
-    if len(axes) < 2:
-        return {}
-    layout = {
-        "height": 24,
-        "margin": {"l": 70, "r": 60, "t": 40, "b": 30},
-        "xaxis": {
-            "tickvals": list(range(len(axes))),
-            "ticktext": [axis["label"] for axis in axes],
-            "side": "top",
-            "range": [-0.4, len(axes) - 0.6],
-            "zeroline": False,
-        },
-        "yaxis": {"visible": False, "range": [-0.05, 1.05]},
-        "annotations": [note for i, axis in enumerate(axes) for note in _ticks(i, axis)],
-        "showlegend": False,
-    }
-    return {"parallel": {"data": _lines(axes, done), "layout": layout}}
-
-
-def _lines(axes: list[dict[str, Any]], done: Sequence[Point]) -> list[dict[str, Any]]:
-    """Return a trace per verdict; the lines of its points are parted by gaps."""
-    traces = []
-    for verdict, colour in SLO_COLOURS.items():
-        x: list[float | None] = []
-        y: list[float | None] = []
-        text: list[str] = []
-        for i, point in enumerate(done):
-            if point["slo"] == verdict:
-                x += [*range(len(axes)), None]
-                y += [*(_short(axis["at"][i]) for axis in axes), None]
-                text += [_label(point)] * (len(axes) + 1)
-        if x:
-            line = {"color": colour, "width": 1.2}
-            look = {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "opacity": 0.65,
-                "marker": {"size": 4, "color": colour},
-            }
-            hover = "%{text}<extra>" + verdict + "</extra>"
-            traces.append({**look, "x": x, "y": y, "text": text, "line": line, "hovertemplate": hover})
-    return traces
-
-
-def _ticks(i: int, axis: dict[str, Any]) -> list[dict[str, Any]]:
-    look = {"xref": "x", "yref": "y", "showarrow": False, "xanchor": "left", "xshift": 5}
-    return [{**look, "x": i, "y": at, "text": text} for at, text in axis["ticks"]]
-
-
-def _number_axis(label: str, values: list[float]) -> dict[str, Any]:
-    low, high = min(values), max(values)
-    at = [(value - low) / (high - low) if high > low else 0.5 for value in values]
-    return {"label": label, "at": at, "ticks": [(0.0, number(low)), (1.0, number(high))]}
-
-
-def _setting_axis(path: str, name: str, done: Sequence[Point]) -> dict[str, Any]:
-    levels = _levels(done, path)
-    places = {level: i / max(len(levels) - 1, 1) for i, level in enumerate(levels)}
-    ticks = [(place, level) for level, place in places.items()] if len(levels) <= 12 else []
-    return {
-        "label": name,
-        "at": [places[str(point["settings"].get(path))] for point in done],
-        "ticks": ticks or [(0.0, levels[0]), (1.0, levels[-1])],
-    }
+def setting_charts(study: dict[str, Any], done: Sequence[Point]) -> dict[str, Figure]:
+    """Return, for each setting that varies, p99 TTFT over its values: one dot per point, by verdict."""
+    charts = {}
+    key, label = OUTCOMES[0]
+    points = [point for point in done if point["means"][key] is not None]
+    for i, (path, name) in enumerate(short_names(study["paths"]).items()):
+        levels = _levels(points, path)
+        if len(levels) < 2:
+            continue
+        traces = []
+        for verdict, colour in SLO_COLOURS.items():
+            drawn = [point for point in points if point["slo"] == verdict]
+            if drawn:
+                traces.append(
+                    {
+                        "type": "scatter",
+                        "mode": "markers",
+                        "name": verdict,
+                        "x": [levels.index(str(point["settings"].get(path))) for point in drawn],
+                        "y": [_short(point["means"][key]) for point in drawn],
+                        "text": [_label(point) for point in drawn],
+                        "marker": {"color": colour, "size": 9},
+                        "hovertemplate": "%{text}<br>%{y:,.4~r} ms<extra></extra>",
+                    }
+                )
+        every = -(-len(levels) // MOST_LEVELS)
+        layout = {
+            "height": 17,
+            "xaxis": {
+                "title": {"text": name},
+                "tickvals": list(range(0, len(levels), every)),
+                "ticktext": levels[::every],
+                "range": [-0.5, len(levels) - 0.5],
+                "zeroline": False,
+            },
+            "yaxis": _axis(label, [point["means"][key] for point in points]),
+            "margin": {"t": 20, "l": 64, "r": 20, "b": 46},
+            "showlegend": False,
+        }
+        charts[f"by-{i}"] = {"data": traces, "layout": layout}
+    return charts
 
 
 def frontier_charts(study: dict[str, Any], done: Sequence[Point]) -> dict[str, Figure]:
@@ -215,23 +184,27 @@ def _heat_map(done: Sequence[Point], across: str, down: str, key: str) -> Figure
         cells.setdefault(at, []).append(point["means"][key])
     z = [[_mean(cells.get((x, y))) for x in xs] for y in ys]
     label = dict(OUTCOMES)[key]
-    trace = {
-        "type": "heatmap",
-        "x": xs,
-        "y": ys,
-        "z": z,
-        "colorscale": [[0, "$paper"], [1, "$accent"]],
-        "texttemplate": "%{z:.3~s}" if len(xs) * len(ys) <= 64 else None,
-        "hovertemplate": f"{across} %{{x}}, {down} %{{y}}<br>{label} %{{z:,.4~r}}<extra></extra>",
-        "colorbar": {"thickness": 10, "title": {"text": label, "side": "right"}},
-    }
-    layout = {
-        "height": 19,
-        "xaxis": {"title": {"text": across}, "type": "category"},
-        "yaxis": {"title": {"text": down}, "type": "category"},
-        "margin": {"t": 14, "l": 70, "r": 10, "b": 48},
-    }
-    return {"data": [trace], "layout": layout}
+    names = short_names([across, down])
+    hovers = [
+        [
+            f"{names[across]} {x}, {names[down]} {y}<br>{label} {number(value)}"
+            for x, value in zip(xs, line, strict=True)
+        ]
+        for y, line in zip(ys, z, strict=True)
+    ]
+    figure = heat_map(
+        xs,
+        ys,
+        z,
+        texts=[[number(value) for value in line] for line in z] if len(xs) * len(ys) <= 64 else None,
+        hovers=hovers,
+        bar={"thickness": 10, "title": {"text": label, "side": "right"}},
+    )
+    layout = figure["layout"]
+    layout |= {"height": 19, "margin": {"t": 14, "l": 70, "r": 10, "b": 48}}
+    layout["xaxis"]["title"] = {"text": names[across]}
+    layout["yaxis"]["title"] = {"text": names[down]}
+    return figure
 
 
 def _levels(done: Sequence[Point], path: str) -> list[str]:

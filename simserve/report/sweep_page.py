@@ -12,7 +12,7 @@ from simserve.report.study_charts import (
     frontier_charts,
     heat_maps,
     hypervolume_chart,
-    parallel_coordinates,
+    setting_charts,
 )
 from simserve.report.study_words import sweep_headline
 
@@ -38,7 +38,7 @@ def write_sweep_page(study: dict[str, Any], path: Path) -> None:
     done = [point for point in study["points"] if point["status"] == "done"]
     left = [point for point in study["points"] if point["status"] != "done"]
     columns = [(key, label) for key, label in TABLE_COLUMNS if any(p["means"][key] is not None for p in done)]
-    charts = parallel_coordinates(study, done) | frontier_charts(study, done) | heat_maps(study, done)
+    charts = setting_charts(study, done) | frontier_charts(study, done) | heat_maps(study, done)
     if study["kind"] == "search":
         charts |= aim_chart(study, done) | hypervolume_chart(study)
     page = render(
@@ -51,6 +51,7 @@ def write_sweep_page(study: dict[str, Any], path: Path) -> None:
         left=left,
         columns=columns,
         names=short_names(study["paths"]),
+        by_setting=[name for name in charts if name.startswith("by-")],
         maps=[name for name in charts if name.startswith("heat-")],
     )
     path.write_text(page, encoding="utf-8")

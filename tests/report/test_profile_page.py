@@ -51,8 +51,10 @@ def page_file(tmp_path):
 def test_draws_every_map_offline_and_within_the_screen(page_file, open_page, context):
     opened = open_page(page_file, **context)
     page = opened.page
-    page.wait_for_selector("#map-1 .heatmaplayer image")
-    assert page.locator(".chart .heatmaplayer image").count() == 2
+    page.wait_for_selector("#map-1 .barlayer .point path")
+    cells = ".barlayer .point path"
+    assert page.locator(f"#map-0 {cells}").count() == 3, "a cell that nobody measured stays empty"
+    assert page.locator(f"#map-1 {cells}").count() == 2
     assert opened.complaints == []
     assert opened.requests == [page_file.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
