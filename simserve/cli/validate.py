@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simserve.cli import validate_measured, validate_published
+from simserve.cli import validate_measured, validate_memory, validate_published
 
 if TYPE_CHECKING:
     from simserve.validate.golden import Comparison
@@ -29,6 +29,7 @@ def validate() -> None:
 
 app.command()(validate_measured.measured)
 app.command()(validate_published.published)
+app.command()(validate_memory.memory)
 
 
 @app.command()

@@ -56,6 +56,7 @@ VLLM = MemoryRules(
     pads_mxfp4=True,
 )
 VLLM_17_TO_20 = replace(VLLM, name="vLLM 0.17 to 0.20", graphs_inside=False)
+VLLM_17 = replace(VLLM_17_TO_20, name="vLLM 0.17", kernels_bytes=_KERNELS_BEFORE_18)
 VLLM_BEFORE_17 = replace(
     VLLM_17_TO_20,
     name="vLLM before 0.17",
@@ -73,6 +74,18 @@ def memory_rules(engine: str) -> MemoryRules:
     if engine.startswith("sglang"):
         return SGLANG
     return _BY_ENGINE.get(engine, VLLM)
+
+
+def rules_of_release(engine: str, release: tuple[int, ...]) -> MemoryRules:
+    """Return the rules of a release of `vllm` or `sglang`, as (major, minor, ...)."""
+    if engine == "sglang":
+        return SGLANG
+    minor = release[:2]
+    if minor >= (0, 21):
+        return VLLM
+    if minor >= (0, 18):
+        return VLLM_17_TO_20
+    return VLLM_17 if minor == (0, 17) else VLLM_BEFORE_17
 
 
 KERNELS_BYTES = round(0.2 * GIB)

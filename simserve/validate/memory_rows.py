@@ -1,0 +1,248 @@
+"""Starts of real engines in a table: each row as the memory settings of a deployment, or why it is none.
+
+A column that is blank means the engine's default. A setting that the memory model does not know is named and
+the row not judged; a value that cannot be read is an error.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from simserve.errors import ScenarioError, TraceError, UserError, nearest
+from simserve.hardware import GpuSpec, load_gpu
+from simserve.model import ModelSpec, Parallelism, check_parallelism, load_model
+from simserve.model.dtypes import kv_cache_dtype, weight_types
+from simserve.model.ledger import MemorySettings
+from simserve.model.memory_rules import rules_of_release
+from simserve.policy.base import Placement
+from simserve.policy.presets import ENGINES, EnginePreset
+from simserve.scenario.kv_groups import vllm_groups
+from simserve.units import GIB
+from simserve.validate.names import gpu_name
+
+OUTCOMES = ("started", "no_kv_room", "oom_load", "oom_after_pool", "other")
+_NEEDED = ("run_id", "engine", "version", "model", "gpu", "outcome")
+_SAY_NOTHING = re.compile(r"(trust_remote_code|api_server_count|quantization|VLLM_USE_FLASHINFER_SAMPLER)=.*")
+"""Flags that bear on no memory, or repeat a column."""
+_V1 = (0, 8)
+"""First release of vLLM whose default engine is V1."""
+
+
+class NotJudged(UserError):
+    """A row that cannot judge the memory model; the message says why."""
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """One start. Reading a column that is not a number raises `TraceError` with its line."""
+
+    cells: Mapping[str, str]
+    place: str
+    """File and line."""
+
+    def text(self, column: str, default: str = "") -> str:
+        """Return a cell, or `default` where it is blank."""
+        return (self.cells.get(column) or "").strip() or default
+
+    def number(self, column: str) -> float | None:
+        """Return a number, None if the cell is blank."""
+        text = self.text(column)
+        if not text:
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            raise TraceError(f"{self.place}, column {column}: {text!r} is not a number") from None
+
+    def count(self, column: str) -> int | None:
+        """Return a whole number of at least 1, None if the cell is blank."""
+        value = self.number(column)
+        if value is None:
+            return None
+        if value < 1 or value != int(value):
+            raise TraceError(f"{self.place}, column {column}: {value:g}, allowed are whole numbers from 1")
+        return int(value)
+
+    def word(self, column: str, allowed: tuple[str, ...], default: str) -> str:
+        """Return one of the allowed words."""
+        text = self.text(column, default)
+        if text not in allowed:
+            known = f"allowed are {', '.join(allowed)}{nearest(text, allowed)}"
+            raise TraceError(f"{self.place}, column {column}: {text!r}, {known}")
+        return text
+
+    def yes(self, column: str, default: str = "no") -> bool:
+        """Return True for `yes`."""
+        return self.word(column, ("yes", "no"), default) == "yes"
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a row starts."""
+
+    settings: MemorySettings
+    max_model_len: int
+
+
+def read_memory_rows(path: Path) -> list[MemoryRow]:
+    """Return the rows of a table of starts; raises `TraceError` naming the column that it lacks."""
+    if not path.is_file():
+        raise TraceError(f"{path}: no such file")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            table = csv.DictReader(file, strict=True)
+            for column in _NEEDED:
+                if column not in (table.fieldnames or ()):
+                    raise TraceError(f"{path}, line 1: lacks the column {column!r} of a table of starts")
+            rows = [_row(cells, f"{path}, line {table.line_num}") for cells in table]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TraceError(f"{path}: not a CSV file in UTF-8: {error}") from error
+    if not rows:
+        raise TraceError(f"{path}: holds no rows")
+    return rows
+
+
+def _row(cells: Mapping[str | None, str | list[str]], place: str) -> MemoryRow:
+    if None in cells:
+        raise TraceError(f"{place}: more cells than columns")
+    row = MemoryRow({str(name): str(cell or "") for name, cell in cells.items()}, place)
+    row.word("outcome", OUTCOMES, "")
+    row.yes("score", "yes")
+    return row
+
+
+def start_of(row: MemoryRow, folder: Path) -> Start:
+    """Return what a row starts; models and GPUs that do not ship are looked for in `folder`.
+
+    Raises `NotJudged` with the reason, or `TraceError` for a cell that cannot be read.
+    """
+    if not row.yes("score", "yes"):
+        raise NotJudged(row.text("note") or row.text("reason") or "the table does not score it")
+    if row.text("outcome") == "other":
+        raise NotJudged(row.text("reason", "failed for another reason than memory"))
+    _check_flags(row)
+    try:
+        return _start(row, folder)
+    except ScenarioError as error:
+        raise NotJudged(" ".join(str(error).split())) from error
+
+
+def _check_flags(row: MemoryRow) -> None:
+    for column in ("speculation", "lora"):
+        if row.text(column, "none") != "none":
+            raise NotJudged(f"{column} = {row.text(column)}: what it takes is not sized from a table")
+    for flag in filter(None, map(str.strip, row.text("other_flags").split(";"))):
+        if not _SAY_NOTHING.fullmatch(flag):
+            raise NotJudged(f"other_flags = {flag}: not modelled")
+
+
+def _start(row: MemoryRow, folder: Path) -> Start:
+    preset, release = _engine(row)
+    model, gpu = _model(row, folder / "configs"), _gpu(row, folder / "gpus")
+    degrees = Parallelism(**{name: row.count(name) or 1 for name in ("tp", "pp", "dp", "ep")})
+    check_parallelism(model, degrees)
+    longest = row.count("max_model_len") or model.max_position_embeddings
+    given = {name: value for name in ("max_num_batched_tokens", "max_num_seqs") if (value := row.count(name))}
+    options = preset.options(gpu.hbm_bytes, gpu.name, given, longest, degrees.dp)
+    placement = Placement(degrees.tp, degrees.pp, degrees.dp, model.has_mla)
+    share = row.number("gpu_memory_utilization")
+    if share is None:
+        share = preset.memory_share(gpu.hbm_bytes, options, placement)
+    if not 0 < share <= 1:
+        raise TraceError(
+            f"{row.place}, column gpu_memory_utilization: {share:g}, allowed is more than 0 and at most 1"
+        )
+    rules = rules_of_release(preset.policy, release)
+    eager = row.yes("enforce_eager")
+    inside = row.yes("graphs_inside_share", "yes" if rules.graphs_inside else "no")
+    budget = int(options.get("max_num_batched_tokens", options.get("chunked_prefill_size", 8192)))
+    activation = row.text("dtype", "bf16")
+    weights = _finer(row.text("weights_dtype", activation), model)
+    experts = _finer(row.text("experts_dtype"), model) or None
+    kv = row.text("kv_cache_dtype", "auto")
+    weight_types(weights, experts)
+    return Start(
+        MemorySettings(
+            model,
+            gpu,
+            degrees,
+            weights_dtype=weights,
+            kv_dtype=kv_cache_dtype(activation if kv == "auto" else kv),
+            block_size=row.count("block_size") or preset.block_size,
+            gpu_memory_utilization=share,
+            max_num_batched_tokens=budget,
+            max_num_seqs=int(options.get("max_num_seqs", 256)),
+            rules=replace(rules, graphs_inside=inside and not eager),
+            experts_dtype=experts,
+            kv_groups=vllm_groups(model, options, budget)
+            if preset.policy == "vllm" and degrees.pp == 1
+            else None,
+        ),
+        longest,
+    )
+
+
+def _finer(dtype: str, model: ModelSpec) -> str:
+    """Return the checkpoint's own format where a row names its family alone (`int4` for `int4_g32`)."""
+    if not dtype:
+        return ""
+    own = {str(value) for _, value in weight_types(model.checkpoint.weights)}
+    finer = [one for one in own if one.startswith(f"{dtype}_")]
+    return finer[0] if len(finer) == 1 else dtype
+
+
+def _engine(row: MemoryRow) -> tuple[EnginePreset, tuple[int, ...]]:
+    """Return the preset whose defaults hold, and the release; vLLM: of the newest preset not after it."""
+    engine, version = row.text("engine").lower(), row.text("version")
+    presets = [preset for preset in ENGINES.values() if preset.policy == engine and preset.release]
+    if not presets:
+        raise NotJudged(f"engine {engine}: its memory is not modelled")
+    newest = max(presets, key=lambda preset: _numbers(preset.release))
+    if not version:
+        return newest, _numbers(newest.release)
+    release = _numbers(version)
+    if not release:
+        raise TraceError(f"{row.place}, column version: {version!r} is not a release such as 0.19.0")
+    if engine == "vllm" and release < _V1:
+        raise NotJudged(f"vLLM {version}: the V0 engine is not modelled")
+    older = [preset for preset in presets if _numbers(preset.release)[:2] <= release[:2]]
+    found = max(older, key=lambda preset: _numbers(preset.release)) if older else None
+    return found or min(presets, key=lambda preset: _numbers(preset.release)), release
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    match = re.match(r"v?(\d+(?:\.\d+)*)", version)
+    return tuple(int(part) for part in match[1].split(".")) if match else ()
+
+
+def _model(row: MemoryRow, configs: Path) -> ModelSpec:
+    name = row.text("base_model") or row.text("model")
+    try:
+        return load_model(name)
+    except ScenarioError:
+        path = configs / f"{name.replace('/', '--')}.json"
+        if not path.is_file():
+            raise
+        return load_model(str(path))
+
+
+def _gpu(row: MemoryRow, folder: Path) -> GpuSpec:
+    name = row.text("gpu")
+    try:
+        gpu = load_gpu(gpu_name(name))
+    except ScenarioError:
+        beside = re.sub(r"[^a-z0-9]+", "_", name.lower())
+        if not (folder / beside / "gpu.json").is_file():
+            raise
+        gpu = load_gpu(beside, [folder])
+    total = row.number("gpu_total_gib")
+    if total is None:
+        return gpu
+    if total <= 0:
+        raise TraceError(f"{row.place}, column gpu_total_gib: {total:g}, allowed is more than 0")
+    source = "the total that the engine printed"
+    return gpu.model_copy(update={"hbm": gpu.hbm.model_copy(update={"value": total * GIB, "source": source})})

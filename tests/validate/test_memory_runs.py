@@ -1,0 +1,96 @@
+"""`simserve validate memory`: starts of engines against the ledger, by hand and on recorded starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from simserve.cli import app
+from simserve.errors import TraceError
+from simserve.validate.memory import as_json, judge
+from simserve.validate.memory_rows import read_memory_rows
+
+SHARED = Path(__file__).parents[3] / "shared" / "validation" / "kv_memory"
+RECORDED = pytest.mark.skipif(not SHARED.is_dir(), reason="recorded starts (shared/validation) are not there")
+COLUMNS = (
+    "run_id,engine,version,model,gpu,gpu_total_gib,gpu_memory_utilization,max_model_len,lora,outcome,score,"
+    "available_kv_gib,weights_gib"
+)
+MODEL = "vllm,0.19.0,meta-llama/Llama-3.1-8B-Instruct,H100-80GB,80"
+GIB = 1 << 30
+WEIGHTS = 8_030_261_248 * 2
+PEAK = 1024 * 128_256 * 14 + 8192 * 2 * 2 * 4096
+OTHER = GIB // 4 + 2 * 131_072 * 128
+LEFT = 80 * 0.9 - (WEIGHTS + PEAK + OTHER) / GIB
+"""54.92 GiB: by hand, from parameters, 14 B a logit, 0.25 GiB of kernels and the rotary table."""
+
+
+def _table(folder: Path, *rows: str) -> Path:
+    path = folder / "starts.csv"
+    path.write_text("\n".join([COLUMNS, *rows]) + "\n")
+    return path
+
+
+def test_pools_terms_and_starts_by_hand(tmp_path: Path) -> None:
+    """A small pool counts in per cent of 1 GiB; a start that the ledger gets wrong is named."""
+    table = _table(
+        tmp_path,
+        f"plain,{MODEL},0.9,2048,none,started,yes,55.0,15.0",
+        f"small,{MODEL},0.22,2048,none,started,yes,0.6,",
+        f"refused,{MODEL},0.2,2048,none,started,yes,,",
+        f"accepted,{MODEL},0.9,2048,none,no_kv_room,yes,,",
+        f"adapter,{MODEL},0.9,2048,rank 8,started,yes,1,",
+        f"unscored,{MODEL},0.9,2048,none,other,no,1,",
+    )
+    ran = CliRunner().invoke(app, ["validate", "memory", str(table), "--json"])
+    assert ran.exit_code == 0, ran.output
+    facts = json.loads(ran.stdout)
+    rows = {row["run_id"]: row for row in facts["rows"]}
+    assert rows["plain"]["ours"] == pytest.approx(LEFT, abs=0.001)
+    assert rows["plain"]["error_pct"] == pytest.approx(100 * (LEFT - 55) / 55, abs=0.01)
+    assert rows["small"]["error_pct"] == pytest.approx(100 * (LEFT - 80 * 0.68 - 0.6), abs=0.1)
+    assert rows["plain"]["terms_gib"]["weights"]["ours"] == pytest.approx(WEIGHTS / GIB, abs=0.001)
+    assert rows["plain"]["terms_gib"]["torch_peak"]["ours"] == pytest.approx(PEAK / GIB)
+    assert facts["summary"]["wrongly_refused"] == ["refused"]
+    assert facts["summary"]["wrongly_accepted"] == ["accepted"]
+    assert [one["run_id"] for one in facts["not_judged"]] == ["adapter", "unscored"]
+    assert "lora = rank 8" in facts["not_judged"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (f"a,{MODEL},much,2048,none,started,yes,1,", "line 2, column gpu_memory_utilization: 'much'"),
+        (f"a,{MODEL},1.5,2048,none,started,yes,1,", "gpu_memory_utilization: 1.5, allowed is more than 0"),
+        (f"a,{MODEL},0.9,0.5,none,started,yes,1,", "column max_model_len: 0.5, allowed are whole"),
+        (f"a,{MODEL},0.9,2048,none,starte,yes,1,", "column outcome: 'starte'.*'started'"),
+        (f"a,{MODEL},0.9,2048,none,started,yes,1,1,1", "line 2: more cells than columns"),
+    ],
+)
+def test_a_cell_that_cannot_be_read_is_named(tmp_path: Path, row: str, words: str) -> None:
+    with pytest.raises(TraceError, match=words):
+        [judge(one, tmp_path) for one in read_memory_rows(_table(tmp_path, row))]
+
+
+@RECORDED
+def test_recorded_starts_of_whole_models() -> None:
+    """Median at most 2 %, p90 at most 6 % of the pool; every start that came up does, and no other."""
+    table = SHARED / "vllm_memory_runs.csv"
+    facts = as_json([judge(row, table.parent) for row in read_memory_rows(table)])["summary"]
+    assert facts["judged"] >= 50
+    assert facts["all"]["median_pct"] <= 2
+    assert facts["all"]["p90_pct"] <= 6
+    assert facts["wrongly_refused"] == []
+    assert facts["wrongly_accepted"] == []
+
+
+@RECORDED
+def test_quoted_starts_that_came_up_are_not_refused() -> None:
+    """The one wrongly accepted has the same settings as a row that came up."""
+    table = SHARED / "thread_memory_runs.csv"
+    facts = as_json([judge(row, table.parent) for row in read_memory_rows(table)])["summary"]
+    assert facts["wrongly_refused"] == []
+    assert facts["wrongly_accepted"] == ["X-offload-fixd_llama_gmem090_offload0_failed"]
