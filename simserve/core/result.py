@@ -86,6 +86,8 @@ class Result:
     """Steps in which drafts of the request were verified, -1 if none were; None without speculation."""
     op_ns: dict[str, float] = field(default_factory=dict)
     """Simulated busy time by group of kernels; of ranks that step together by what their steps wait for."""
+    pool_op_ns: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The same by pool; pools whose step latency is one object (equal deployments) have it together."""
 
     wasted_tokens: int = 0
     """Output tokens made after their clients had given up."""

@@ -8,6 +8,7 @@ two ends. So a run costs the same whatever its length, and the histogram of toke
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,12 +102,13 @@ class DecodeTable:
             visits, tokens, steady_tokens = page.totals()
             gaps.add_many(durations, tokens, steady_tokens)
             decoded.append(Decoded(sequences, number, visits, durations, *level))
-            _add(provenance_ns, self.latency.decode_provenance(sequences, number, visits, *level))
-        _add(provenance_ns, self.latency.step_provenance())
+            add_times(provenance_ns, self.latency.decode_provenance(sequences, number, visits, *level))
+        add_times(provenance_ns, self.latency.step_provenance())
         if isinstance(self.latency, TableLatency):
-            _add(op_ns, op_times(self.latency, decoded))
+            add_times(op_ns, op_times(self.latency, decoded))
 
 
-def _add(totals: dict[str, float], more: dict[str, float]) -> None:
+def add_times(totals: dict[str, float], more: Mapping[str, float]) -> None:
+    """Add times by name to `totals`."""
     for name, value in more.items():
         totals[name] = totals.get(name, 0.0) + value

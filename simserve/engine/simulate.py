@@ -10,6 +10,7 @@ from simserve.core import PoolFacts, ReplicaResult, Result, Status, Trace
 from simserve.core.result import ABSENT
 from simserve.engine.boundary import Clock
 from simserve.engine.cluster import Cluster, Progress
+from simserve.engine.decode_table import add_times
 from simserve.engine.recorder import Recorder
 from simserve.engine.replica import Replica
 from simserve.engine.source import Source
@@ -68,11 +69,16 @@ def simulate(
     groups = tuple(group.result() for group in cluster.groups)
     provenance_ns: dict[str, float] = {}
     op_ns: dict[str, float] = {}
-    for table in cluster.tables.values():
-        table.collect(recorder.gaps, provenance_ns, op_ns)
+    pool_op_ns: dict[str, dict[str, float]] = {}
+    for key, table in cluster.tables.items():
+        of_table: dict[str, float] = {}
+        table.collect(recorder.gaps, provenance_ns, of_table)
+        add_times(op_ns, of_table)
+        for pool in {spec.pool: None for spec in replicas if id(spec.latency) == key}:
+            add_times(pool_op_ns.setdefault(pool, {}), of_table)
     for group in groups:
-        for phase, ns in group.phases_ns.items():
-            op_ns[phase] = op_ns.get(phase, 0.0) + ns
+        add_times(op_ns, group.phases_ns)
+        add_times(pool_op_ns.setdefault(group.pool, {}), group.phases_ns)
     gaps, steady_gaps = recorder.gaps.results()
     columns = recorder.columns([spec.client_ns for spec in replicas])
     verifications = None
@@ -96,6 +102,7 @@ def simulate(
         groups=groups,
         verifications=verifications,
         op_ns=op_ns,
+        pool_op_ns=pool_op_ns,
         wasted_tokens=recorder.wasted_tokens,
     )
 

@@ -21,7 +21,7 @@ from simserve.metrics.tiers import TierUse, tier_uses, tier_warnings
 from simserve.metrics.utilisation import Use, pool_uses, replica_uses
 from simserve.metrics.window import Span, WindowSummary, steady_span, summarize_window, whole_span
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of summary.json; grows when a key changes its meaning or goes away."""
 
 

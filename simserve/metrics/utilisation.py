@@ -138,12 +138,12 @@ def _flops(replica: ReplicaResult, facts: PoolFacts, recomputed: bool) -> float:
 def _bytes_use(replicas: Sequence[ReplicaResult], facts: PoolFacts | None, span: Span) -> float | None:
     if facts is None:
         return None
-    needed = sum(_weights_read(r, facts) + _contexts_read(r) * facts.kv_bytes_per_token for r in replicas)
+    needed = sum(_weights_read(r, facts) + contexts_read(r) * facts.kv_bytes_per_token for r in replicas)
     each = facts.hbm_bytes_per_s * facts.gpus_per_replica + facts.beside_bytes_per_s / facts.replicas
     return ratio(needed, len(replicas) * span.duration_s * each)
 
 
-def _contexts_read(replica: ReplicaResult) -> int:
+def contexts_read(replica: ReplicaResult) -> int:
     """Return the sum of contexts that decode steps read; tokens that are verified together share one."""
     return replica.decode_pairs if replica.drafting is None else replica.drafting.context_reads
 

@@ -46,6 +46,8 @@ replications: 2
 """
 
 OPEN = {
+    "waits",
+    "step_time",
     "operations",
     "reasons",
     "cut",

@@ -29,7 +29,7 @@ def limit(rows, *, steps=100, tokens=100, pairs=0, split=None, waited=(), op_ns=
         waited_ns=waited,
     )
     run = result(arrival_ns=[0], last_token_ns=[10 * S], replicas=(one,), pools=(SLOTS,), split=split)
-    run = dataclasses.replace(run, op_ns=op_ns or {})
+    run = dataclasses.replace(run, pool_op_ns={"main": op_ns or {}})
     (found,) = summarize(run).limits
     assert found.pool == "main"
     return found
@@ -38,24 +38,30 @@ def limit(rows, *, steps=100, tokens=100, pairs=0, split=None, waited=(), op_ns=
 def test_a_queue_whose_head_lacks_blocks_is_memory_at_60_percent_fill() -> None:
     found = limit([(6, 4, 3, 60), (4, 4, 0, 50)], waited=(1 * S, 5 * S, 0, 0, 0, 0, 0))
     assert found.resource == "KV capacity"
-    assert "waited during 60% of the busy time, and in 83%" in found.evidence
+    assert found.waited == pytest.approx(0.6)
+    assert found.waits == pytest.approx({"KV blocks": 5 / 6, "the step in flight": 1 / 6})
 
 
-def test_a_queue_before_full_blocks_that_waits_for_slots_is_slots() -> None:
-    found = limit([(8, 8, 3, 95), (2, 4, 0, 50)], waited=(2 * S, 0, 6 * S, 0, 0, 0, 0))
+def test_a_queue_that_waits_for_slots_is_slots_only_if_blocks_are_left() -> None:
+    waited = (2 * S, 0, 6 * S, 0, 0, 0, 0)
+    assert limit([(8, 8, 3, 95), (2, 4, 0, 50)], waited=waited).resource != "scheduler slots"
+    found = limit([(8, 8, 3, 50), (2, 4, 0, 50)], waited=(2 * S, 0, 6 * S, 0, 0, 0, 0))
     assert found.resource == "scheduler slots"
-    assert "waited during 80% of the busy time, and in 75% of that all slots" in found.evidence
+    assert found.waited == pytest.approx(0.8)
+    assert found.waits == pytest.approx({"scheduler slots": 0.75, "the step in flight": 0.25})
 
 
 def test_steps_of_collectives_are_communication() -> None:
     found = limit([(10, 4, 0, 50)], op_ns={"collectives": 78.0, "MLP": 2.0, "engine overhead": 20.0})
     assert found.resource == "communication"
-    assert found.evidence.startswith("collectives take 78% of the step time")
+    assert found.step_time == pytest.approx(
+        {"kernels": 0.02, "communication": 0.78, "launches and host": 0.2}
+    )
 
 
 def test_launches_and_host_are_what_the_engine_adds() -> None:
     assert (
-        limit([(10, 4, 0, 50)], op_ns={"MLP": 60.0, "engine overhead": 40.0}).resource == "launches and host"
+        limit([(10, 4, 0, 50)], op_ns={"MLP": 40.0, "engine overhead": 60.0}).resource == "launches and host"
     )
     assert limit([(10, 4, 0, 50)], op_ns={"MLP": 80.0, "engine overhead": 20.0}).resource == "small kernels"
 
@@ -89,7 +95,10 @@ def test_a_link_that_is_always_busy_comes_first() -> None:
     link = LinkResult("main/0", "in", 1, 1, 9 * S)
     split = SplitResult(columns, (link,), "decode", False, 0, 0, 0)
     found = limit([(6, 4, 3, 95), (4, 4, 0, 50)], split=split)
-    assert (found.resource, found.evidence) == ("link", "the in link of a replica was in use 90% of the time")
+    assert (found.resource, found.evidence) == (
+        "KV transfer",
+        "the in link of a replica was in use 90% of the time",
+    )
 
 
 def test_a_pool_without_steps_has_no_limit() -> None:

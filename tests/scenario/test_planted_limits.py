@@ -1,0 +1,68 @@
+"""What limits a pool, on small deployments of which the limit is planted."""
+
+from __future__ import annotations
+
+import pytest
+
+from simserve.core import WaitReason
+from simserve.metrics.limits import Limit
+from simserve.scenario import build, load_scenario
+
+
+def limit_of(path) -> tuple[Limit, float]:
+    """What limits the only pool, and the finished requests per second of its run."""
+    deployment = build(load_scenario(path))
+    summary = deployment.summarize(deployment.simulate())
+    (found,) = summary.limits
+    assert sum(found.waits.values()) == pytest.approx(1.0)
+    assert set(found.waits) <= {reason.words for reason in WaitReason}
+    if found.step_time:
+        assert sum(found.step_time.values()) == pytest.approx(1.0)
+    rate = summary.whole.requests_per_s
+    assert rate is not None
+    return found, rate
+
+
+OVERLOAD = ("requests: 40", "requests: 400"), ("rate_per_s: 8", "rate_per_s: 400")
+
+
+@pytest.mark.parametrize(
+    "engine", ["{preset: vllm-0.33, max_num_seqs: 8}", "{preset: sglang-0.5.23, max_running_requests: 8}"]
+)
+def test_few_slots_are_named_and_twice_of_them_bring_much(scenario_file, engine: str) -> None:
+    few = scenario_file(*OVERLOAD, ("engine: vllm-0.33", f"engine: {engine}"))
+    found, rate = limit_of(few)
+    assert found.resource == "scheduler slots"
+    assert max(found.waits, key=lambda words: found.waits[words]) == "scheduler slots"
+    more = scenario_file(*OVERLOAD, ("engine: vllm-0.33", f"engine: {engine.replace('8}', '16}')}"))
+    assert limit_of(more)[1] > 1.2 * rate
+
+
+def test_an_overloaded_pool_whose_steps_grow_is_limited_by_its_steps(scenario_file) -> None:
+    """Long prompts fill the steps with compute; twice the slots or budget make them longer, not better."""
+    long = ("value: 300", "value: 4000")
+    found, rate = limit_of(scenario_file(*OVERLOAD, long))
+    assert found.resource == "compute"
+    assert found.waited > 0.5
+    more = ("engine: vllm-0.33", "engine: {preset: vllm-0.33, max_num_batched_tokens: 16384}")
+    assert limit_of(scenario_file(*OVERLOAD, long, more))[1] < 1.2 * rate
+
+
+def test_70b_on_16_gpus_of_two_nodes_names_communication(scenario_file) -> None:
+    wide = ("llama-3.1-8b", "llama-3.1-70b"), ("gpu: h100_sxm", "gpu: h100_sxm\n    tp: 16")
+    found, _ = limit_of(scenario_file(*OVERLOAD, *wide))
+    assert found.resource == "communication"
+    assert found.step_time["communication"] > 0.5
+
+
+def test_four_replicas_without_a_queue_are_limited_by_nothing(scenario_file) -> None:
+    load = ("requests: 40", "requests: 300"), ("rate_per_s: 8", "rate_per_s: 10")
+    found, _ = limit_of(
+        scenario_file(
+            *load, ("value: 20}", "value: 200}"), ("gpu: h100_sxm", "gpu: h100_sxm\n    replicas: 4")
+        )
+    )
+    assert found.resource == "nothing"
+    assert found.times_load is not None
+    assert found.times_load >= 2
+    assert "by estimate, about" in found.evidence
