@@ -36,7 +36,19 @@ class InvariantError(SimserveError):
     """A law of the simulation was broken; names replica, request and simulated time."""
 
 
+_ALIKE = 0.5, 0.75
+"""Least similarity (difflib's ratio) of a suggestion with the value's first letter, and with another."""
+
+
 def nearest(value: str, allowed: Iterable[str]) -> str:
-    """Return ` (did you mean 'x'?)` for the allowed word closest to `value`, or an empty string."""
-    match = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.5)
-    return f" (did you mean {match[0]!r}?)" if match else ""
+    """Return ` (did you mean 'x'?)` for the allowed word closest to `value`, or an empty string.
+
+    A scenario's ending `.yaml` does not count as likeness, for every scenario has it.
+    """
+    stem = value.removesuffix(".yaml")
+    words = {word.removesuffix(".yaml") if stem != value else word: word for word in allowed}
+    for match in difflib.get_close_matches(stem, words, n=3, cutoff=_ALIKE[0]):
+        same_start = match[:1].lower() == stem[:1].lower()
+        if same_start or difflib.SequenceMatcher(None, match, stem).ratio() >= _ALIKE[1]:
+            return f" (did you mean {words[match]!r}?)"
+    return ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simserve.errors import UserError
+from simserve.errors import UserError, nearest
 from simserve.scenario import build, load_scenario
 
 Write = Callable[..., Path]
@@ -220,3 +220,17 @@ def test_what_a_policy_does_not_model_has_its_line(scenario_file: Write) -> None
     with pytest.raises(UserError) as caught:
         build(load_scenario(path)).simulate()
     assert str(caught.value).startswith(f"{path}:13: pools[0].pp: pp = 2, allowed is 1: policy 'sglang'")
+
+
+@pytest.mark.parametrize(
+    ("value", "allowed", "suggested"),
+    [
+        ("nothere.yaml", "scenarios/kv_tiers.yaml", False),
+        ("rate", "trace", False),
+        ("rate", "rate_per_s", True),
+        ("fp9", "fp8", True),
+        ("kv_teirs.yaml", "kv_tiers.yaml", True),
+    ],
+)
+def test_a_suggestion_is_alike(value: str, allowed: str, suggested: bool) -> None:
+    assert (allowed in nearest(value, [allowed])) == suggested
