@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from simserve.core import Result
     from simserve.metrics import Summary
     from simserve.scenario import Deployment, Scenario
+    from simserve.scenario.load import LoadedScenario
 
 
 def run(
@@ -27,6 +28,11 @@ def run(
     force: bool = typer.Option(False, "--force", help="Replace an existing result folder."),
     overrides: list[str] = typer.Option(
         [], "--set", metavar="PATH=VALUE", help="Change one value, such as pools.0.tp=2; may be repeated."
+    ),
+    check: bool = typer.Option(
+        False,
+        "--check",
+        help="Simulate and write nothing: say what is wrong, or the memory and the requests.",
     ),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress and no summary: only the path."),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON instead of a table."),
@@ -48,6 +54,8 @@ def run(
 
     simserve run mine.yaml --set workload.rate_scale=2 --set pools.0.replicas=3 --out reports/double
 
+    simserve run mine.yaml --check
+
     simserve run scenarios/chunked_prefill.yaml
 
     simserve run scenarios/demo.yaml --timeline --window 10s:20s
@@ -67,6 +75,9 @@ def run(
         raise ScenarioError("--window says what --timeline records: give --timeline too")
     span = parse_window(window or ":") if timeline else None
     loaded = load_scenario(file, overrides)
+    if check:
+        _check(loaded)
+        return
     folder = out or Path("reports") / slug(loaded.scenario.name)
     check_target(folder, force)
     _check_parent(folder)
@@ -90,6 +101,16 @@ def run(
         typer.echo(problem, err=True)
     if problems:
         raise typer.Exit(3)
+
+
+def _check(loaded: LoadedScenario) -> None:
+    """Build all deployments and print what they would simulate."""
+    from simserve.cli.check import check_lines
+    from simserve.scenario import build_all
+
+    for name, deployment in build_all(loaded).items():
+        for line in check_lines(name, deployment.manifest("")):
+            typer.echo(line)
 
 
 def _simulate_all(

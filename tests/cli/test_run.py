@@ -140,3 +140,18 @@ def test_run_names_the_command_of_a_block_that_it_leaves_aside(small: Path, sims
     assert "simserve capacity small.yaml" in done.stderr
     assert "simserve sweep small.yaml" in done.stderr
     assert "simserve size" not in done.stderr
+
+
+def test_a_check_simulates_and_writes_nothing(small: Path, simserve: Call) -> None:
+    done = simserve("run", small, "--check")
+    assert done.exit_code == 0, done.stderr
+    assert "40 requests" in done.stdout
+    lines = [line.split() for line in done.stdout.splitlines()]
+    (kv_gb,) = (float(words[0]) for words in lines if words[-2:] == ["KV", "cache"])
+    (tokens,) = (int(words[0].replace(",", "")) for words in lines if words[1:3] == ["KV", "tokens"])
+    per_token = 2 * 32 * 8 * 128 * 2  # keys and values, layers, KV heads, width of a head, bytes of bf16
+    assert tokens * per_token == pytest.approx(kv_gb * 1e9, abs=0.01e9)
+    assert [path.name for path in small.parent.iterdir()] == ["small.yaml"]
+    wrong = simserve("run", small, "--check", "--set", "model=llama-3.1-70b")
+    assert wrong.exit_code == 2
+    assert "tp 2" in wrong.stderr

@@ -1,0 +1,18 @@
+"""What `simserve run FILE --check` prints: what would be simulated, and whether it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def check_lines(name: str, manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the requests of a deployment and, by pool, its shape, memory per GPU and room for KV."""
+    yield f"{name}: {manifest['trace']['requests']:,} requests would be simulated"
+    for pool in manifest["pools"]:
+        shape = ", ".join(f"{key} {pool[key]}" for key in ("replicas", "tp", "pp", "dp"))
+        yield f"  pool {pool['name']}: {pool['gpu']}, {shape}"
+        for line in pool["ledger"]:
+            yield f"    {line['bytes'] / 1e9:8.2f} GB per GPU: {line['name']}"
+        whose = "replica" if pool["dp"] == 1 else "data-parallel rank"
+        yield f"    {pool['kv_tokens']:,} KV tokens in each {whose}"
