@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simserve.report.page import Figure, render
+from simserve.report.study_charts import SHARES
 from simserve.report.study_words import capacity_headline
 
 CURVES = (
@@ -42,6 +43,7 @@ def write_capacity_page(study: dict[str, Any], path: Path) -> None:
         headline=capacity_headline(study),
         study=study,
         columns=columns,
+        shares=SHARES,
         curves=[name for name in charts if name != "saturation"],
     )
     path.write_text(page, encoding="utf-8")
@@ -109,8 +111,11 @@ def _curve(study: dict[str, Any], key: str, label: str) -> Figure:
         }
     layout: dict[str, Any] = _layout(study, label) | {"shapes": _interval_shapes(study)}
     values = [p["means"][key] for p in points]
-    if min(values) > 0 and max(values) / min(values) > 20:
-        layout["yaxis"]["type"] = "log"
+    least = min([*values, *(ends[0] for ends in error if ends)])
+    if least > 0 and max(values) / min(values) > 20:  # a whisker that reaches 0 has no place on a log axis
+        layout["yaxis"] |= {"type": "log", "dtick": "D2" if max(values) / least < 100 else 1}
+    else:
+        layout["yaxis"]["rangemode"] = "tozero"
     return {"data": [trace], "layout": layout}
 
 

@@ -29,5 +29,7 @@ class Look(NamedTuple):
 
 
 def looks(names: list[str]) -> list[Look]:
-    """Return a look for each run; colours return with another dash after six."""
-    return [Look(n, COLOURS[i % 6], DASHES[i // 6 % 4]) for i, n in enumerate(names)]
+    """Return a look for each run: ink is the base's, others return with another dash after five."""
+    base, *colours = COLOURS
+    others = [Look(n, colours[i % 5], DASHES[i // 5 % 4]) for i, n in enumerate(names[1:])]
+    return [Look(n, base, DASHES[0]) for n in names[:1]] + others

@@ -21,6 +21,8 @@ OUTCOMES = (
     ("attainment", "SLO attainment"),
     ("hit_rate", "prefix hit rate"),
 )
+SHARES = ("busy", "kv_use_mean", "hit_rate", "estimated_share")
+"""Outcomes that are shown in percent."""
 MAPPED = ("ttft_ms.p99", "tpot_ms.p50", "output_tokens_per_s", "hit_rate")
 MOST_MAPS = 6
 MOST_LEVELS = 8

@@ -8,6 +8,7 @@ from typing import Any
 from simserve.metrics.names import short_names
 from simserve.report.page import render
 from simserve.report.study_charts import (
+    SHARES,
     aim_chart,
     frontier_charts,
     heat_maps,
@@ -47,11 +48,20 @@ def write_sweep_page(study: dict[str, Any], path: Path) -> None:
         title=study["name"],
         headline=sweep_headline(study, done),
         study=study,
-        done=done,
+        done=sorted(done, key=_rank),
         left=left,
         columns=columns,
+        shares=SHARES,
         names=short_names(study["paths"]),
         by_setting=[name for name in charts if name.startswith("by-")],
         maps=[name for name in charts if name.startswith("heat-")],
     )
     path.write_text(page, encoding="utf-8")
+
+
+def _rank(point: dict[str, Any]) -> tuple[bool, float]:
+    """Points that meet the SLO, or have none, come first; then the least cost, or the most output tokens."""
+    cost = point["means"]["cost_per_million_output_tokens"]
+    return point["slo"] not in ("met", "none"), cost if cost is not None else -(
+        point["means"]["output_tokens_per_s"] or 0
+    )
