@@ -115,7 +115,9 @@ def main(
     ),
     debug: bool = typer.Option(False, "--debug", help="Print tracebacks (also: SIMSERVE_DEBUG=1)."),
 ) -> None:
-    """Simulate an LLM serving system: replay a trace on a model, an engine and GPUs that you only name.
+    """Simulate an LLM serving system: replay a trace on any model, engine and GPUs you name.
+
+    No GPU is needed.
 
     Start with: simserve run scenarios/demo.yaml
     """

@@ -32,7 +32,7 @@ def size(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find the cheapest deployment that is shown to meet the SLO, and say what limits it.
+    """Find the cheapest deployment that meets the SLO with confidence, and say what limits it.
 
     The `size:` block holds the GPUs with their prices and the choices; see docs/sizing.md.
 
@@ -42,7 +42,7 @@ def size(
 
     simserve size mine.yaml --set slo.ttft_ms=500
 
-    Exit codes: 0 done; 2 the input is wrong; 3 done, but no deployment is shown to meet the SLO.
+    Exit codes: 0 done; 2 the input is wrong; 3 done, but no deployment meets the SLO with confidence.
     """
     from simserve.metrics.store import canonical_json
     from simserve.report.size_page import write_size_page

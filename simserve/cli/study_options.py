@@ -23,11 +23,14 @@ Overrides = Annotated[
     list[str], typer.Option("--set", metavar="PATH=VALUE", help="Change one value; may be repeated.")
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, max=4096, help="Runs at a time; default: what cores and memory bear.")
+    int | None,
+    typer.Option(
+        min=1, max=4096, help="Maximum number of parallel runs; default: as many as cores and memory allow."
+    ),
 ]
 ExecutorName = Annotated[str, typer.Option("--executor", help="Where the runs are done: local or ray.")]
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Do runs again that another study did.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Ignore results cached by other studies.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary: only the path.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print study.json instead of a summary.")]
 

@@ -12,8 +12,9 @@ from simserve.cli.replications_text import half_width, replication_lines, spread
 from simserve.metrics import Summary
 from simserve.metrics.distribution import Distribution
 from simserve.metrics.replications import Estimate
+from simserve.report.verdict import verdict
 from simserve.report.warnings import ALL_ESTIMATED
-from simserve.scenario import Scenario
+from simserve.scenario import Scenario, SloSpec
 
 LATENCIES = {
     "TTFT": "ttft_ms",
@@ -42,7 +43,7 @@ def summary_table(scenario: Scenario, summary: Summary) -> Group:
         table.add_row(label, *_cells(getattr(summary.whole, field), field, spread))
         if any(f"whole.{field}.{name}" in spread for name in _SHOWN):
             table.add_row("", *(half_width(spread.get(f"whole.{field}.{name}")) for name in _SHOWN))
-    return Group(table, *(Text(line) for line in _lines(summary)))
+    return Group(table, *(Text(line) for line in _lines(scenario, summary)))
 
 
 def _cells(found: Distribution, field: str, spread: Mapping[str, Estimate]) -> list[str]:
@@ -77,7 +78,25 @@ _RATES = (
 )
 
 
-def _lines(summary: Summary) -> list[str]:
+def _slo_line(slo: SloSpec, summary: Summary) -> str:
+    """Return the verdict with its targets: `SLO missed: 84.5% within ttft_ms 500 (target: 99%)`."""
+    found = verdict(summary.to_dict(), {"slo_asked": slo.model_dump(include={"attainment", "percentiles"})})
+    word, parts, own = found.word if found else "missed", [], summary.whole.slo
+    if word == "not shown":
+        word = "inconclusive"
+    if own is not None and own.limits and own.attainment is not None:
+        limits = ", ".join(f"{name} {limit:g}" for name, limit in own.limits.items())
+        parts.append(f"{own.attainment:.1%} within {limits} (target: {slo.attainment * 100:g}%)")
+    for key, targets in slo.percentiles.items():
+        for name, limit in targets.items():
+            value = _number(getattr(getattr(summary.whole, key), name, None))
+            parts.append(f"{name} of {key} {value} (target: {limit:g})")
+    if own is not None and own.limits and own.attainment is not None:
+        parts.append(f"goodput {_number(own.goodput_requests_per_s, 2)} requests/s")
+    return f"SLO {word}: {', '.join(parts) or 'nothing completed'}"
+
+
+def _lines(scenario: Scenario, summary: Summary) -> list[str]:
     counts, whole = summary.counts, summary.whole
     spread = spread_of(summary.replications)
     lines = [
@@ -90,10 +109,8 @@ def _lines(summary: Summary) -> list[str]:
         f"tokens/s, {_number(whole.total_tokens_per_s, 0)} tokens/s over {_number(whole.duration_s)} s; "
         f"{_VERDICTS[summary.stability.verdict]}",
     ]
-    if whole.slo is not None and whole.slo.attainment is not None:
-        limits = ", ".join(f"{name} {limit:g}" for name, limit in whole.slo.limits.items())
-        goodput = _number(whole.slo.goodput_requests_per_s, 2)
-        lines.append(f"SLO ({limits}): met by {whole.slo.attainment:.1%}, goodput {goodput} requests/s")
+    if scenario.slo is not None:
+        lines.append(_slo_line(scenario.slo, summary))
     if summary.cost_per_million_output_tokens is not None:
         lines.append(f"{summary.cost_per_million_output_tokens:,.2f} per million output tokens")
     for limit in summary.limits:

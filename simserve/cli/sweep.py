@@ -34,7 +34,7 @@ def sweep(
 ) -> None:
     """Run a scenario at every point of its `sweep:` block; write a dataset and a page.
 
-    A sweep that was stopped, however it was, goes on where it stopped when the same command is given again.
+    Repeat the command to resume an interrupted sweep.
 
     Examples:
 

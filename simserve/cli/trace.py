@@ -184,7 +184,7 @@ def fetch(
     to: Annotated[Path, typer.Option("--to", help="Folder to put it in.")] = Path(),
     force: Force = False,
 ) -> None:
-    """Download a public trace from its home and check its hash; it is not ours, mind its licence.
+    """Download a public trace from its home and check its hash; third-party data: check its licence.
 
     Example: simserve trace fetch mooncake-conversation --to traces
     """

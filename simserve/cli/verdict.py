@@ -42,12 +42,14 @@ def _missed_percentiles(summary: Summary, slo: SloSpec) -> list[str]:
     for key, limits in slo.percentiles.items():
         for name, limit in limits.items():
             if name not in KEPT:
-                lines.append(f"SLO not judged: a run keeps {', '.join(KEPT)} of {key}, not {name}")
+                lines.append(
+                    f"Cannot check the SLO: {name} of {key} is not stored (stored: {', '.join(KEPT)})"
+                )
                 continue
             value = _over_seeds(summary, f"{key}.{name}", getattr(getattr(summary.whole, key), name))
             if value is None or value > limit:
                 shown = "unknown" if value is None else f"{value:,.4g} ms"
-                lines.append(f"SLO missed: {name} of {key} is {shown}, {limit:g} ms asked for")
+                lines.append(f"SLO missed: {name} of {key} is {shown}, target: {limit:g} ms")
     return lines
 
 
@@ -55,12 +57,12 @@ def _missed_shares(summary: Summary, slo: SloSpec) -> list[str]:
     found = summary.whole.slo
     if found is None:
         return []
-    shares = {"of the requests meet the SLO": _over_seeds(summary, "slo.attainment", found.attainment)}
+    shares = {"of requests meet the limits": _over_seeds(summary, "slo.attainment", found.attainment)}
     if slo.itl_ms is not None:
         within = _over_seeds(summary, "slo.itl_within_share", found.itl_within_share)
-        shares["of the gaps between tokens meet itl_ms"] = within
+        shares["of gaps between tokens meet itl_ms"] = within
     return [
-        f"SLO missed: {'none' if share is None else f'{share:.2%}'} {what}, {slo.attainment:.2%} asked for"
+        f"SLO missed: {'none' if share is None else f'{share:.2%}'} {what}, target: {slo.attainment:.2%}"
         for what, share in shares.items()
         if share is None or share < slo.attainment
     ]

@@ -23,7 +23,7 @@ def headline(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
         start = f"Unstable, the queue grows: {served} and fall{s} behind, {medians}"
     else:
         start = f"{served}: {medians}"
-    return f"{start}{_attained(whole)}{_gave_up(counts)}."
+    return f"{start}{_attained(whole, manifest)}{_gave_up(counts)}."
 
 
 def hardware(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
@@ -66,8 +66,10 @@ def _gave_up(counts: dict[str, Any]) -> str:
     )
 
 
-def _attained(window: dict[str, Any]) -> str:
+def _attained(window: dict[str, Any], manifest: dict[str, Any]) -> str:
+    """Return the share within the limits; nothing where percentiles decide too, which the verdict names."""
     slo = window["slo"]
-    if slo is None or slo["attainment"] is None:
+    targets = manifest.get("slo_asked") or {}
+    if slo is None or slo["attainment"] is None or targets.get("percentiles"):
         return ""
     return f"; {percent(slo['attainment'])} meet the SLO"

@@ -30,8 +30,8 @@ def sweep_headline(study: dict[str, Any], done: list[dict[str, Any]]) -> str:
         met = [point for point in done if point["slo"] == "met"]
         if not met:
             nearest = max(done, key=lambda p: min(t["estimate"] or 0 for t in p["targets"]))
-            return f"{head}, none of which is shown to meet the SLO; the nearest is {_at(nearest)}"
-        head += f", {len(met):,} of them shown to meet the SLO"
+            return f"{head}, none of which meets the SLO with confidence; the nearest is {_at(nearest)}"
+        head += f", {len(met):,} of them meet the SLO with confidence"
         done = met
     key, words = _aim(done)
     best = min(done, key=lambda p: p["means"][key] if key.startswith("cost") else -p["means"][key])
@@ -46,8 +46,8 @@ def too_short(point: dict[str, Any]) -> bool:
 def _search_headline(study: dict[str, Any], left: int) -> str:
     tried = f"{len(study['points']):,} points tried" + (f", {left:,} of which cannot be run" if left else "")
     if not study["front"]:
-        return f"{tried}; none is shown to meet the SLO"
-    meets = " of those that are shown to meet the SLO" if study["targets"] else ""
+        return f"{tried}; none meets the SLO with confidence"
+    meets = " of those that meet the SLO with confidence" if study["targets"] else ""
     return f"{tried}; {len(study['front']):,} are beaten by no other{meets}"
 
 
@@ -100,7 +100,7 @@ def size_headline(study: dict[str, Any]) -> str:
     if study["missed"]:
         best = study["missed"][0]
         return (
-            "No deployment of this space is shown to meet the SLO; the nearest, "
+            "No deployment of this space meets the SLO with confidence; the nearest, "
             f"{best['units']} x {best['words']}, misses: {best['shortfall']}"
         )
     nearest = max(study["impossible"], key=lambda one: one["nearness"])

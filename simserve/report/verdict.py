@@ -19,9 +19,9 @@ class Verdict(NamedTuple):
 
 
 def verdict(summary: dict[str, Any], manifest: dict[str, Any]) -> Verdict | None:
-    """Return the verdict on the whole run, held against what the scenario asks for; None without an SLO."""
+    """Return the verdict on the whole run, held against the scenario's targets; None without an SLO."""
     asked = manifest.get("slo_asked")
-    if not asked or summary["whole"]["slo"] is None:
+    if not asked:
         return None
     found = [*_shares(summary, asked["attainment"]), *_percentiles(summary, asked["percentiles"])]
     if not found:
@@ -47,13 +47,15 @@ def asked_words(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
 
 
 def _shares(summary: dict[str, Any], asked: float) -> list[Verdict]:
+    if summary["whole"]["slo"] is None:
+        return []  # the scenario sets percentiles alone
     limits = summary["whole"]["slo"]["limits"]
     own = {name: limit for name, limit in limits.items() if name != "itl_ms"}
-    found = []
+    found: list[Verdict] = []
     if own:
-        found.append(_share(summary, "attainment", asked, f"of the requests keep {limits_in_words(own)}"))
+        found.append(_share(summary, "attainment", asked, f"of requests stay within {limits_in_words(own)}"))
     if "itl_ms" in limits:
-        words = f"of the gaps keep {limits_in_words({'itl_ms': limits['itl_ms']})}"
+        words = f"of gaps stay within {limits_in_words({'itl_ms': limits['itl_ms']})}"
         found.append(_share(summary, "itl_within_share", asked, words))
     return found
 
@@ -61,8 +63,8 @@ def _shares(summary: dict[str, Any], asked: float) -> list[Verdict]:
 def _share(summary: dict[str, Any], name: str, asked: float, words: str) -> Verdict:
     value, low, high = _over_seeds(summary, f"whole.slo.{name}", summary["whole"]["slo"][name])
     if value is None:
-        return Verdict("missed", f"nothing is known {words}, {percent(asked)} asked for")
-    text = f"{percent(value)} {words}, {percent(asked)} asked for"
+        return Verdict("missed", f"nothing is known {words} (target: {percent(asked)})")
+    text = f"{percent(value)} {words} (target: {percent(asked)})"
     return Verdict(_judge(value, low, high, lambda share: share >= asked), text)
 
 
@@ -78,11 +80,11 @@ def _percentiles(summary: dict[str, Any], asked: dict[str, dict[str, float]]) ->
 def _percentile(summary: dict[str, Any], key: str, name: str, limit: float) -> Verdict:
     words = f"{name} of {LIMIT_WORDS[key]}"
     if name not in {f"p{number}" for number in PERCENTILES}:
-        return Verdict("not shown", f"{words} is not among what a run keeps, {latency(limit)} asked for")
+        return Verdict("not shown", f"{words} is not among what a run keeps (target: {latency(limit)})")
     value, low, high = _over_seeds(summary, f"whole.{key}.{name}", summary["whole"][key][name])
     if value is None:
-        return Verdict("missed", f"{words} is unknown, {latency(limit)} asked for")
-    text = f"{words} is {latency(value)}, {latency(limit)} asked for"
+        return Verdict("missed", f"{words} is unknown (target: {latency(limit)})")
+    text = f"{words} is {latency(value)} (target: {latency(limit)})"
     return Verdict(_judge(value, low, high, lambda found: found <= limit), text)
 
 

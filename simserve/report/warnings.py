@@ -10,6 +10,9 @@ from simserve.report.format import number, percent
 EXTRAPOLATED = 0.05
 """Share of simulated time outside the measured range of the kernels from which on it is said first."""
 
+ESTIMATED = 0.05
+"""Share of simulated time costed without any table from which on it is said first."""
+
 ALL_ESTIMATED = 0.999
 """Share of simulated time costed without any table from which on the run is called an estimate."""
 
@@ -20,7 +23,7 @@ def warnings(summary: dict[str, Any]) -> list[str]:
     lines = []
     if summary["stability"]["verdict"] == "unstable":
         lines.append(
-            "Unstable: the queue grew until the end, so every latency says how long the run was. "
+            "Overloaded: the queue never stopped growing, so latencies depend only on how long you simulate. "
             f"{_sentence(summary['stability']['reason'])}"
         )
     if summary["stability"]["verdict"] == "too short":
@@ -32,10 +35,16 @@ def warnings(summary: dict[str, Any]) -> list[str]:
                 f"{number(counts[what])} of {number(counts['requests'])} requests were {what}"
                 + (" by their clients." if what == "abandoned" else ".")
             )
-    if summary["provenance"].get("analytic", 0.0) > ALL_ESTIMATED:
+    estimated = summary["provenance"].get("analytic", 0.0)
+    if estimated > ALL_ESTIMATED:
         lines.append(
             "All of it is estimated: no kernel of this GPU and model was measured, so every step time is a "
             "roofline at assumed efficiencies."
+        )
+    elif estimated > ESTIMATED:
+        lines.append(
+            f"{percent(estimated)} of the simulated time is estimated by roofline: "
+            "those kernels were not measured."
         )
     if counts.get("wasted_tokens"):
         lines.append(f"{number(counts['wasted_tokens'])} output tokens were made for clients that had gone.")

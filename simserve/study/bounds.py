@@ -106,7 +106,7 @@ def _too_slow(model: ModelSpec, pools: Sequence[PlannedPool], work: Workload, ta
 
 
 def _missed(reason: str, target: Target, nearness: float) -> Bound:
-    return Bound(0, "", f"{reason}, and {target.words} is asked for", nearness)
+    return Bound(0, "", f"{reason} (target: {target.words})", nearness)
 
 
 def _enough_work(model: ModelSpec, pool: PlannedPool, work: Workload) -> list[Bound]:

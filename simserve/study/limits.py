@@ -26,7 +26,7 @@ def limit_words(row: Row) -> str:
     busiest = max(pools, key=lambda pool: pool["busy"] or 0)
     name = f" of {busiest['name']}" if len(pools) > 1 else ""
     if (busiest["busy"] or 0) < BUSY:
-        return f"length of a step, not throughput: busy {_percent(busiest['busy'])}{name}"
+        return f"step time, not throughput: busy {_percent(busiest['busy'])}{name}"
     compute = (busiest["mfu"] or 0) / COMPUTE_EFFICIENCY
     memory = (busiest["mbu"] or 0) / MEMORY_EFFICIENCY
     if compute >= memory:

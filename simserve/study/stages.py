@@ -48,7 +48,7 @@ def hopeless(row: Row, targets: Sequence[Target], requests: int) -> str:
         allowed = (1 - target.share) * (1 - 2 * MARGIN) * whole
         if misses > allowed + 1:
             return (
-                f"stopped after {requests:,} requests: {misses:,} of them miss {target.words}, "
-                f"the whole run may have {allowed:,.0f}"
+                f"stopped early: {misses:,} of the first {requests:,} requests miss {target.words}; "
+                f"the target allows {allowed:,.0f} in the whole run"
             )
     return ""

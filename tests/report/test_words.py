@@ -52,6 +52,21 @@ def test_a_gap_limit_and_a_percentile_can_each_miss_it() -> None:
     assert "p99 of TTFT is 900" in late.text
 
 
+def test_percentiles_alone_are_a_slo_and_the_target_is_beside_the_figure() -> None:
+    found = summary()
+    found["whole"]["slo"] = None
+    late = verdict(found, asked(0.99, ttft_ms={"p99": 800}))
+    assert late.word == "missed"
+    assert late.text.replace("\u00a0", " ") == "p99 of TTFT is 900 ms (target: 800 ms)"
+
+
+@pytest.mark.parametrize(("share", "lines"), [(0.0, 0), (0.049, 0), (0.3, 1), (0.9999, 1)])
+def test_estimated_time_is_warned_of_like_extrapolated_time(share: float, lines: int) -> None:
+    found = warnings(summary(provenance={"analytic": share, "extrapolated": 0.0}))
+    assert len(found) == lines
+    assert all("estimated" in line for line in found)
+
+
 def test_seeds_that_do_not_agree_show_nothing() -> None:
     """The interval of the mean must lie on one side of what is asked for."""
 
@@ -93,7 +108,7 @@ def test_warnings_say_what_must_be_known_first() -> None:
         )
     )
     assert [line.split(":")[0][:12] for line in found] == [
-        "Unstable",
+        "Overloaded",
         "A link is bu",
         "3 of 100 req",
         "5.1\u00a0% of the",
