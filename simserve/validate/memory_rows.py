@@ -15,7 +15,8 @@ from pathlib import Path
 from simserve.errors import ScenarioError, TraceError, UserError, nearest
 from simserve.hardware import GpuSpec, load_gpu
 from simserve.model import ModelSpec, Parallelism, check_parallelism, load_model
-from simserve.model.dtypes import kv_cache_dtype, weight_types
+from simserve.model.checkpoint import AUTO
+from simserve.model.dtypes import WeightsDtype, kv_cache_dtype, weight_types
 from simserve.model.ledger import MemorySettings
 from simserve.model.memory_rules import rules_of_release
 from simserve.policy.base import Placement
@@ -161,7 +162,7 @@ def _start(row: MemoryRow, folder: Path) -> Start:
     inside = row.yes("graphs_inside_share", "yes" if rules.graphs_inside else "no")
     budget = int(options.get("max_num_batched_tokens", options.get("chunked_prefill_size", 8192)))
     activation = row.text("dtype", "bf16")
-    weights = _finer(row.text("weights_dtype", activation), model)
+    weights = _weights(row, model, activation)
     experts = _finer(row.text("experts_dtype"), model) or None
     kv = row.text("kv_cache_dtype", "auto")
     weight_types(weights, experts)
@@ -184,6 +185,15 @@ def _start(row: MemoryRow, folder: Path) -> Start:
         ),
         longest,
     )
+
+
+def _weights(row: MemoryRow, model: ModelSpec, activation: str) -> WeightsDtype:
+    """Return the types of the weights; blank: as the checkpoint ships, or all in 32 bit if asked for."""
+    named = row.text("weights_dtype")
+    if named:
+        return _finer(named, model)
+    own = model.checkpoint.weights_dtype(AUTO)
+    return activation if own == "bf16" else own
 
 
 def _finer(dtype: str, model: ModelSpec) -> str:

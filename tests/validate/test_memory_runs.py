@@ -75,6 +75,17 @@ def test_a_cell_that_cannot_be_read_is_named(tmp_path: Path, row: str, words: st
         [judge(one, tmp_path) for one in read_memory_rows(_table(tmp_path, row))]
 
 
+def test_weights_that_are_not_named_are_the_checkpoints(tmp_path: Path) -> None:
+    """DeepSeek-R1 ships in fp8: its 671 billion parameters take about 80 GiB on each of 8 GPUs, not 160."""
+    path = tmp_path / "starts.csv"
+    path.write_text(
+        "run_id,engine,version,model,gpu,tp,ep,outcome\na,vllm,0.19.0,deepseek-ai/DeepSeek-R1,H200,8,8,started\n"
+    )
+    (row,) = as_json([judge(one, tmp_path) for one in read_memory_rows(path)])["rows"]
+    assert 671e9 / 8 / GIB <= row["terms_gib"]["weights"]["ours"] <= 671e9 / 8 / GIB + 3
+    assert row["error_pct"] is None
+
+
 @RECORDED
 def test_recorded_starts_of_whole_models() -> None:
     """Median at most 2 %, p90 at most 6 % of the pool; every start that came up does, and no other."""
