@@ -1,4 +1,4 @@
-"""A JSON-lines file as rows that know their line; numbers keep every digit that was written."""
+"""JSON lines, or a JSON list, as rows that know their line; numbers keep every digit that was written."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from simserve.errors import TraceError, nearest
 from simserve.workload.csv_table import MAX_TOKENS, decimal_ns, wanted_time
+from simserve.workload.json_list import elements, is_lines, list_start
 from simserve.workload.source import TraceFile, shown
 
 Int64 = NDArray[np.int64]
@@ -19,18 +20,24 @@ _ABSENT = object()
 
 
 class JsonRows:
-    """The objects of a JSON-lines file, with columns checked when asked for."""
+    """The objects of a file, with columns checked when asked for."""
 
     def __init__(self, file: TraceFile) -> None:
-        """Raises `TraceError` for a line that is no JSON object. Blank lines are passed over."""
+        """Read JSON lines, a list of objects, `{"data": [...]}`, or one object over several lines.
+
+        Raises `TraceError` for a row that is no JSON object. Blank lines are passed over.
+        """
         self.file = file
         self.lines: list[int] = []
         self.rows: list[dict[str, Any]] = []
-        decode = json.JSONDecoder(parse_float=Decimal, parse_constant=str).decode
-        for line, text in enumerate(file.text().split("\n"), start=1):
-            if text and not text.isspace():
-                self.lines.append(line)
-                self.rows.append(self._object(line, text, decode))
+        text, decoder = file.text(), json.JSONDecoder(parse_float=Decimal, parse_constant=str)
+        start = list_start(text)
+        if start is not None:
+            self._read_list(text, start, decoder)
+        elif not self._read_whole(text, decoder):
+            for line, written in enumerate(text.split("\n"), start=1):
+                if written and not written.isspace():
+                    self._add(line, self._object(line, written, decoder.decode))
         if not self.rows:
             raise TraceError(f"{file.path}: no request in the file; a trace needs at least one")
 
@@ -99,13 +106,38 @@ class JsonRows:
             found = f"is {shown(str(value) if isinstance(value, Decimal) else value)}"
         self.fail(row, f"field {key} {found}; allowed is {wanted}")
 
-    def _object(self, line: int, text: str, decode: Any) -> dict[str, Any]:
+    def _read_list(self, text: str, start: int, decoder: json.JSONDecoder) -> None:
+        line, seen = 1, 0
         try:
-            row = decode(text)
+            for begin, _, row in elements(text, start, decoder):
+                line, seen = line + text.count("\n", seen, begin), begin
+                self._add(line, row)
+        except json.JSONDecodeError as error:
+            self.file.fail(error.lineno, f"not JSON ({error.msg} at column {error.colno})")
+        except (ValueError, RecursionError) as error:
+            self.file.fail(line, f"JSON that cannot be read, in the element after this line ({error})")
+
+    def _read_whole(self, text: str, decoder: json.JSONDecoder) -> bool:
+        """Read one object that lies over several lines; return whether the file is that."""
+        if not text.lstrip().startswith("{") or is_lines(text):
+            return False
+        try:
+            row = decoder.decode(text)
+        except (ValueError, RecursionError):
+            return False
+        self._add(text[: text.index("{")].count("\n") + 1, row)
+        return True
+
+    def _add(self, line: int, row: Any) -> None:
+        if not isinstance(row, dict):
+            self.file.fail(line, f"a JSON object is expected, not {shown(row)}")
+        self.lines.append(line)
+        self.rows.append(row)
+
+    def _object(self, line: int, text: str, decode: Any) -> Any:
+        try:
+            return decode(text)
         except json.JSONDecodeError as error:
             self.file.fail(line, f"not JSON ({error.msg} at column {error.colno}): {shown(text.strip())}")
         except (ValueError, RecursionError) as error:
             self.file.fail(line, f"JSON that cannot be read ({error}): {shown(text.strip())}")
-        if not isinstance(row, dict):
-            self.file.fail(line, f"a JSON object is expected, not {shown(row)}")
-        return row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from simserve.errors import TraceError, nearest
+from simserve.workload.json_list import elements, is_lines, list_start
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
@@ -53,9 +55,35 @@ class TraceFile:
         return ""
 
     @cached_property
+    def is_json(self) -> bool:
+        """Whether the content begins as a JSON object or list does."""
+        return self.head.startswith(("{", "["))
+
+    @cached_property
+    def first_row(self) -> str:
+        """Text of the first JSON row: a line of JSON lines, or an element of a list; empty if not JSON."""
+        if not self.is_json:
+            return ""
+        text = self.data.decode("utf-8", "replace")
+        start = list_start(text)
+        if start is not None:
+            try:
+                begin, end, _ = next(elements(text, start, json.JSONDecoder()))
+            except (StopIteration, ValueError, RecursionError):
+                return self.head
+            return text[begin:end]
+        if is_lines(text):
+            return self.head
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            return self.head
+        return text
+
+    @cached_property
     def header(self) -> frozenset[str]:
         """Column names, if the file is a CSV with a header."""
-        if self.is_parquet or self.head.startswith("{"):
+        if self.is_parquet or self.is_json:
             return frozenset()
         return frozenset(name.strip().strip('"') for name in self.head.split(","))
 

@@ -99,10 +99,10 @@ def first_names(file: TraceFile) -> list[str]:
     """Return the columns of a file by its head alone; empty if it is no table."""
     if file.is_parquet:
         return ParquetTable.names_of(file)
-    if not file.head.startswith("{"):
+    if not file.is_json:
         return sorted(file.header)
     try:
-        first = json.loads(file.head)
+        first = json.loads(file.first_row)
     except (ValueError, RecursionError):
         return []
     return list(JsonTable.flat(first)) if isinstance(first, dict) else []
@@ -111,7 +111,7 @@ def first_names(file: TraceFile) -> list[str]:
 def _table(file: TraceFile) -> Table:
     if file.is_parquet:
         return ParquetTable(file)
-    return JsonTable(file) if file.head.startswith("{") else CsvTable(file)
+    return JsonTable(file) if file.is_json else CsvTable(file)
 
 
 def _lengths(table: Table, name: str) -> Int64:

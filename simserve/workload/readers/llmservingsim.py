@@ -33,7 +33,7 @@ class LlmServingSimReader:
 
     def sniff(self, file: TraceFile) -> bool:
         """Recognise a JSON object with arrival_time_ns in the first line."""
-        return file.head.startswith("{") and '"arrival_time_ns"' in file.head
+        return '"arrival_time_ns"' in file.first_row
 
     def read(self, file: TraceFile, options: LlmServingSimOptions) -> Trace:
         """Read all rows; a row with sub_requests becomes the turns of a session."""

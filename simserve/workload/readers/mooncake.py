@@ -56,7 +56,7 @@ class MooncakeReader:
 
     def sniff(self, file: TraceFile) -> bool:
         """Recognise a JSON object with input_length in the first line, but not Qwen-Bailian's."""
-        return file.head.startswith("{") and '"input_length"' in file.head and '"chat_id"' not in file.head
+        return '"input_length"' in file.first_row and '"chat_id"' not in file.first_row
 
     def read(self, file: TraceFile, options: MooncakeOptions) -> Trace:
         """Read all rows; later turns get their history, if the file leaves it out."""

@@ -41,7 +41,7 @@ class QwenBailianReader:
 
     def sniff(self, file: TraceFile) -> bool:
         """Recognise a JSON object with chat_id and input_length in the first line."""
-        return file.head.startswith("{") and '"chat_id"' in file.head and '"input_length"' in file.head
+        return '"chat_id"' in file.first_row and '"input_length"' in file.first_row
 
     def read(self, file: TraceFile, options: QwenBailianOptions) -> Trace:
         """Read all rows; chat ids are checked for duplicates, parents, types and turns kept as labels."""
