@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from simserve.units import seconds_to_ns
 from simserve.workload.distributions import Part
 
 Float64 = NDArray[np.float64]
@@ -92,6 +93,12 @@ class Bursts(Part):
 
 
 Arrivals = Annotated[Poisson | Gamma | Steady | Bursts, Field(discriminator="kind")]
+
+
+def generated_ns(arrivals: Arrivals, seed: int, n: int) -> NDArray[np.int64]:
+    """Return n arrival times in ns, int64[n], for a file that has none of its own."""
+    times_s = arrivals.times_s(np.random.default_rng(seed), n)
+    return np.array([seconds_to_ns(t) for t in times_s.tolist()], dtype=np.int64)
 
 
 def _unit_gaps(rng: np.random.Generator, n: int, cv: float) -> Float64:

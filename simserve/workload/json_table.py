@@ -19,9 +19,18 @@ class JsonTable:
 
     def __init__(self, file: TraceFile) -> None:
         """Raises `TraceError` for anything but JSON objects."""
-        self.file = file
-        found = JsonRows(file)
-        self._rows = JsonRows.of(file, found.lines, [_flat(row) for row in found])
+        self._take(JsonRows(file))
+
+    @classmethod
+    def of(cls, rows: JsonRows) -> JsonTable:
+        """Return rows that were read already as a table."""
+        made = cls.__new__(cls)
+        made._take(rows)
+        return made
+
+    def _take(self, found: JsonRows) -> None:
+        self.file = found.file
+        self._rows = JsonRows.of(found.file, found.lines, [_flat(row) for row in found])
         self.rows = len(self._rows)
         self.names: list[str] = list(dict.fromkeys(key for row in self._rows for key in row))
 

@@ -57,7 +57,7 @@ class ColumnsReader:
 
     def read(self, file: TraceFile, options: ColumnsOptions) -> Trace:
         """Read all rows; raises `TraceError` for columns that are missing or may be meant both."""
-        table = _table(file)
+        table = table_of(file)
         roles = mapping_of(file.path, table.names, options.columns)
         if "arrival" not in roles:
             raise TraceError(
@@ -108,7 +108,8 @@ def first_names(file: TraceFile) -> list[str]:
     return list(JsonTable.flat(first)) if isinstance(first, dict) else []
 
 
-def _table(file: TraceFile) -> Table:
+def table_of(file: TraceFile) -> Table:
+    """Return a file's columns, whatever it is: Parquet, JSON or CSV."""
     if file.is_parquet:
         return ParquetTable(file)
     return JsonTable(file) if file.is_json else CsvTable(file)

@@ -13,8 +13,7 @@ from pydantic import Field
 
 from simserve.core import Trace
 from simserve.errors import TraceError
-from simserve.units import seconds_to_ns
-from simserve.workload.arrivals import Arrivals
+from simserve.workload.arrivals import Arrivals, generated_ns
 from simserve.workload.block_columns import adopt, checked_blocks
 from simserve.workload.csv_table import CsvTable
 from simserve.workload.draft import Draft, finish
@@ -93,6 +92,5 @@ class VidurReader:
                 f"{table.file.path}: the file holds lengths only (no column {ARRIVAL}): set the option "
                 "arrivals, e.g. {kind: poisson, rate_per_s: 2}"
             )
-        times_s = options.arrivals.times_s(np.random.default_rng(options.seed), table.rows)
-        draft.arrival_ns = np.array([seconds_to_ns(t) for t in times_s.tolist()], dtype=np.int64)
+        draft.arrival_ns = generated_ns(options.arrivals, options.seed, table.rows)
         draft.assume(f"arrivals generated (seed {options.seed}): {options.arrivals!r}")

@@ -1,0 +1,127 @@
+"""OpenTelemetry traces as OTLP JSON (the collector's file exporter): spans with gen_ai.usage attributes.
+
+The names are those of OpenTelemetry's semantic conventions for generative AI, and their older ones
+(prompt_tokens, completion_tokens). Cached tokens are part of input_tokens there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from simserve.core import Trace
+from simserve.errors import TraceError
+from simserve.workload.csv_table import MAX_NS, MAX_TOKENS
+from simserve.workload.draft import Draft, finish
+from simserve.workload.jsonl import JsonRows
+from simserve.workload.readers.base import READERS, ReaderOptions
+from simserve.workload.source import TraceFile, shown
+
+USAGE = "gen_ai.usage."
+OPERATIONS = ("chat", "text_completion", "generate_content")
+"""Values of gen_ai.operation.name that are one request to a model; agents add up those of others."""
+START = "startTimeUnixNano"
+
+
+class OtlpOptions(ReaderOptions):
+    """The format has no options."""
+
+
+@READERS.register("otlp")
+class OtlpReader:
+    """JSON with resourceSpans."""
+
+    Options: ClassVar[type[ReaderOptions]] = OtlpOptions
+
+    def sniff(self, file: TraceFile) -> bool:
+        """Recognise resourceSpans in the first object."""
+        return '"resourceSpans"' in file.first_row
+
+    def read(self, file: TraceFile, options: OtlpOptions) -> Trace:
+        """Read the spans that are requests; raises `TraceError` if none is."""
+        rows = JsonRows(file)
+        spans = [
+            (i, span)
+            for i, row in enumerate(rows)
+            for resource in _list(rows, i, row, "resourceSpans")
+            for scope in _list(rows, i, resource, "scopeSpans")
+            for span in _list(rows, i, scope, "spans")
+        ]
+        attributes = [_attributes(rows, i, span) for i, span in spans]
+        counted = [k for k, found in enumerate(attributes) if any(name.startswith(USAGE) for name in found)]
+        requests = [
+            k
+            for k in counted
+            if attributes[k].get("gen_ai.operation.name", "chat") in OPERATIONS
+            and not _failed(spans[k][1], attributes[k])
+        ]
+        parents = {spans[k][1].get("parentSpanId") for k in requests} - {None, ""}
+        kept = [k for k in requests if spans[k][1].get("spanId") not in parents]
+        if not kept:
+            raise TraceError(
+                f"{file.path}: none of {len(spans):,} spans is a request with {USAGE}input_tokens and "
+                f"{USAGE}output_tokens"
+            )
+        at = JsonRows.of(file, [rows.lines[spans[k][0]] for k in kept], [spans[k][1] for k in kept])
+        found = [attributes[k] for k in kept]
+        draft = Draft(
+            file,
+            "otlp",
+            np.array([_whole(at, i, span, (START,), MAX_NS) for i, span in enumerate(at)], dtype=np.int64),
+            _tokens(at, found, ("input_tokens", "prompt_tokens")),
+            _tokens(at, found, ("output_tokens", "completion_tokens")),
+            rows=at,
+        )
+        draft.assume(f"open loop: recorded {START}; cached tokens are in the prompts; no prefix information")
+        models = [str(one.get("gen_ai.request.model", "")) for one in found]
+        draft.labels["model"] = np.array(models, dtype=object)
+        draft.change(len(spans) - len(counted), "spans without token counts: no requests, left out")
+        draft.change(
+            len(counted) - len(requests), "spans with token counts failed or are no single request: left out"
+        )
+        draft.change(len(requests) - len(kept), "spans enclose the request that they count: left out")
+        return finish(draft)
+
+
+def _list(rows: JsonRows, row: int, holder: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return a list of objects; empty if it is missing."""
+    found = holder.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        rows.fail(row, f"{key} is {shown(found)}; allowed is a list of objects")
+    return found
+
+
+def _attributes(rows: JsonRows, row: int, span: dict[str, Any]) -> dict[str, Any]:
+    """Return a span's attributes by name: `{"intValue": "12"}` as what it holds."""
+    found = {}
+    for one in _list(rows, row, span, "attributes"):
+        value = one.get("value")
+        found[str(one.get("key"))] = next(iter(value.values()), None) if isinstance(value, dict) else value
+    return found
+
+
+def _failed(span: dict[str, Any], attributes: dict[str, Any]) -> bool:
+    status = span.get("status")
+    code = status.get("code") if isinstance(status, dict) else None
+    return code in (2, "STATUS_CODE_ERROR") or "error.type" in attributes
+
+
+def _tokens(rows: JsonRows, found: list[dict[str, Any]], names: tuple[str, ...]) -> np.ndarray:
+    keys = tuple(USAGE + name for name in names)
+    return np.array([_whole(rows, i, one, keys, MAX_TOKENS) for i, one in enumerate(found)], dtype=np.int64)
+
+
+def _whole(rows: JsonRows, row: int, holder: dict[str, Any], keys: tuple[str, ...], most: int) -> int:
+    """Return a whole number, which OTLP may write as a string."""
+    key = next((key for key in keys if key in holder), keys[0])
+    value = holder.get(key)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+        value = int(value)
+    if type(value) is not int or not 0 <= value <= most:
+        found = "is missing" if key not in holder else f"is {shown(value)}"
+        rows.fail(
+            row,
+            f"span {shown(rows.rows[row].get('spanId'))}: {key} {found}; allowed is a whole number from 0",
+        )
+    return value
