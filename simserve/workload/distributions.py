@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 from statistics import NormalDist
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from simserve.errors import ScenarioError
 
@@ -149,6 +149,15 @@ class Quantiles(_Bounded):
         return np.interp(rng.random(n), chances, values)
 
 
+def _not_a_number(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError(
+            f"found {value}, allowed: a mapping with a kind, for example {{kind: constant, value: {value}}}"
+        )
+    return value
+
+
 Distribution = Annotated[
-    Constant | Uniform | Lognormal | Exponential | Quantiles, Field(discriminator="kind")
+    Annotated[Constant | Uniform | Lognormal | Exponential | Quantiles, Field(discriminator="kind")],
+    BeforeValidator(_not_a_number),
 ]

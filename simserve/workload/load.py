@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from simserve.core import Trace
 from simserve.errors import TraceError, nearest
+from simserve.workload.no_lengths import without_lengths
 from simserve.workload.readers.base import READERS, ReaderOptions, TraceReader
 from simserve.workload.source import TraceFile, shown
 
@@ -45,6 +46,8 @@ def sniff(file: TraceFile) -> str:
     if len(claims) == 1:
         return claims[0]
     known = ", ".join(READERS)
+    if reason := without_lengths(file):
+        raise TraceError(f"{file.path}: {reason}")
     if claims:
         raise TraceError(f"{file.path}: could be any of {', '.join(claims)}: name the format")
     raise TraceError(

@@ -172,3 +172,25 @@ def test_litellm(kind: str, written: Callable) -> None:
     assert trace.output_tokens.tolist() == [3, 9]
     assert trace.arrival_ns.tolist() == [0, 2_500_000_000]
     assert [note[:2] for note in trace.origin.changes] == ["1 ", "1 "]
+
+
+SHAREGPT = [{"id": "x", "conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yes"}]}]
+MESSAGES = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}]}
+BATCH_INPUT = {"custom_id": "r", "method": "POST", "url": "/v1/chat/completions", "body": MESSAGES}
+AIPERF_CSV = "Metric,avg,min,max,p99,p50,std\nRequest Latency (ms),12,1,20,19,11,3\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (json.dumps(SHAREGPT), ["ShareGPT", "tokenizer", "prompt_tokens"]),
+        (json.dumps(SHAREGPT, indent=2), ["ShareGPT", "tokenizer"]),
+        (lines(*SHAREGPT), ["ShareGPT", "tokenizer"]),
+        (lines(MESSAGES, MESSAGES), ["OpenAI messages", "tokenizer", "prompt_tokens"]),
+        (lines(BATCH_INPUT), ["OpenAI messages", "output file"]),
+        (AIPERF_CSV, ["AIPerf", "profile_export.jsonl"]),
+    ],
+)
+def test_files_without_lengths(text: str, words: list[str], written: Callable, refused: Callable) -> None:
+    message = refused(written("requests", text))
+    assert all(word in message for word in words), message

@@ -151,3 +151,12 @@ def test_burstgpt_leaves_failures_out(written: Callable, refused: Callable) -> N
     assert load_trace(path).labels["Session ID"].tolist() == ["0f6c-aa"]
     assert "every row has 0 response tokens" in refused(written("b3.csv", BURST + "5,m,1,0,1,API log\n"))
     assert "line 2: column Request tokens is '-4'" in refused(written("b4.csv", BURST + "5,m,-4,1,1,x\n"))
+
+
+@pytest.mark.parametrize("cached", ["10", "10.0"])
+def test_more_cached_than_prompt_tokens(cached: str, written: Callable, refused: Callable) -> None:
+    head = "arrival_ms,input_tokens,completion_tokens,cached_tokens\n0,9,1,9\n1,9,1,\n"
+    load_trace(written("good.csv", head))
+    message = refused(written("bad.csv", f"{head}2,9,1,{cached}\n"))
+    assert "line 4" in message
+    assert "above the prompt's 9 tokens" in message

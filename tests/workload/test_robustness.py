@@ -17,6 +17,19 @@ FILES = [
     b'{"timestamp": 0, "input_length": 900, "output_length": 30, "hash_ids": [4, 5], "session_id": "a"}\n'
     b'{"session_id": "a", "delay": 2500.5, "input_length": 120, "output_length": 60, "hash_ids": [6]}\n',
     b'{"arrival_time_ns": 1, "sub_requests": [{"input_toks": 1, "output_toks": 1, "tool_duration_ns": 4}]}\n',
+    b"Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,GPT-4,472,18,490,API log\n"
+    b"45,GPT-4,1087,0,1087,API log\n",
+    b"ts,promptTokens,completion_tokens,cached_tokens\n1772355600,812,64,3\n1772355601.5,95,7,0\n",
+    b'[{"ts": "2026-03-01T09:00:00Z", "usage": {"prompt_tokens": 9, "completion_tokens": 2}},\n'
+    b'{"ts": "2026-03-01T09:00:02Z", "usage": {"prompt_tokens": 8, "completion_tokens": 1}}]\n',
+    b'{"custom_id": "a", "response": {"status_code": 200, "body": {"usage": {"prompt_tokens": 9, '
+    b'"completion_tokens": 2}}}, "error": null}\n',
+    b'{"startTime": "2026-03-01T09:00:00Z", "traceId": "t", "usageDetails": {"input": 9, "output": 2}}\n',
+    b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"spanId": "a", "startTimeUnixNano": "9", "attributes": ['
+    b'{"key": "gen_ai.usage.input_tokens", "value": {"intValue": "9"}}, '
+    b'{"key": "gen_ai.usage.output_tokens", "value": {"intValue": "2"}}]}]}]}]}\n',
+    b"startTime,prompt_tokens,completion_tokens,spend,status,cache_hit\n"
+    b"2026-03-01 09:00:00,12,3,0.1,success,\n",
 ]
 PIECES = [
     *(b'"', b",", b"\n", b"\r", b"-1", b"1e3", b"NaN", b"null", b"true", b"{}", b"[]", b"\x00", b"\xff"),

@@ -227,3 +227,10 @@ def test_revisits() -> None:
 def test_wrong_specifications(changes: dict, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         spec(**changes)
+
+
+@pytest.mark.parametrize("value", [2000, 0.5])
+def test_a_number_where_a_distribution_belongs(value: float) -> None:
+    spec = {"requests": 1, "arrivals": {"kind": "constant", "rate_per_s": 1}, "prompt_tokens": value}
+    with pytest.raises(ValueError, match=rf"{{kind: constant, value: {value}}}"):
+        SyntheticSpec(**spec, output_tokens={"kind": "constant", "value": 1})  # type: ignore[arg-type]

@@ -81,6 +81,7 @@ class ColumnsReader:
         if "request_id" in roles:
             draft.request_ids = draft.labels["request_id"].tolist()
         if "cached_tokens" in roles:
+            _check_cached(draft, table, roles["cached_tokens"])
             draft.assume(
                 "cached tokens are counted in the prompts, and kept as a label: hits are not replayed"
             )
@@ -153,6 +154,18 @@ def _arrivals(table: Table, name: str, unit: str | None) -> tuple[Int64, str]:
         f"{table.file.path}: column {name} ({shown(texts[0])} to {shown(texts[-1])}): in s, ms, us or ns? "
         "Set the option unit (-o unit=ms; trace_options: {unit: ms})"
     )
+
+
+def _check_cached(draft: Draft, table: Table, name: str) -> None:
+    """Raise about the first row with more cached tokens than its prompt has; empty values are unknown."""
+    for row, text in enumerate(draft.labels["cached_tokens"].tolist()):
+        whole = re.fullmatch(r"(\d{1,10})(\.0+)?", text)
+        if whole and int(whole[1]) > draft.prompt_tokens[row]:
+            table.fail(
+                row,
+                f"column {name} is {shown(text)}, above the prompt's {draft.prompt_tokens[row]:,} tokens; "
+                "allowed is a part of the prompt",
+            )
 
 
 def _add_separate_cache(draft: Draft, table: Table, roles: dict[str, str]) -> None:
