@@ -41,8 +41,11 @@ def staged(folder: Path, force: bool) -> Iterator[Path]:
     """
     check_target(folder, force)
     made = [parent for parent in folder.absolute().parents if not parent.exists()]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
+    make_folder(folder.parent)
+    try:
+        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
+    except OSError as error:
+        raise ScenarioError(f"{folder}: cannot be made: {error.strerror}") from error
     try:
         yield staging
         staging.chmod(0o777 & ~_umask())
@@ -53,6 +56,16 @@ def staged(folder: Path, force: bool) -> Iterator[Path]:
             with suppress(OSError):  # somebody else has put something there
                 parent.rmdir()
         raise
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it; raises `ScenarioError` with its path if it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ScenarioError(f"{folder}: cannot be made: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise ScenarioError(f"{folder}: cannot be written to")
 
 
 def check_target(folder: Path, force: bool) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from simserve.errors import ScenarioError
+from simserve.metrics.folder import make_folder
 from simserve.study.bench import Outcome
 
 NAME = "journal.jsonl"
@@ -80,7 +81,7 @@ class Journal:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a study's folder while the block runs; raises `ScenarioError` if another process does."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     holder = folder / HOLDER
     try:
         with FileLock(folder / LOCK, timeout=0):
