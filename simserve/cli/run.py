@@ -90,6 +90,7 @@ def run(
     _print_results(deployments, summaries, page, as_json, quiet, timeline)
     if not quiet:
         _name_studies(loaded.scenario, file)
+    _warn_of_slo(deployments)
     problems = []
     for name, summary in summaries.items():
         prefix = f"{name}: " if len(summaries) > 1 else ""
@@ -108,9 +109,24 @@ def _check(loaded: LoadedScenario) -> None:
     from simserve.cli.check import check_lines
     from simserve.scenario import build_all
 
-    for name, deployment in build_all(loaded).items():
+    deployments = build_all(loaded)
+    for name, deployment in deployments.items():
         for line in check_lines(name, deployment.manifest("")):
             typer.echo(line)
+    _warn_of_slo(deployments)
+
+
+def _warn_of_slo(deployments: dict[str, Deployment]) -> None:
+    """Warn of limits that no request can meet."""
+    from simserve.study.bounds import out_of_reach
+
+    lines = [
+        f"{name}: {line}" if len(deployments) > 1 else line
+        for name, deployment in deployments.items()
+        for line in out_of_reach(deployment)
+    ]
+    for line in lines:
+        typer.echo(f"warning: {line}", err=True)
 
 
 def _simulate_all(

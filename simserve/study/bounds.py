@@ -20,8 +20,9 @@ from simserve.latency.roofline import BYTES, peaks_of
 from simserve.model import ModelSpec
 from simserve.model.dtypes import kernel_types
 from simserve.model.params import active_params
-from simserve.scenario.build import Parts
+from simserve.scenario.build import Deployment, Parts
 from simserve.scenario.load import LoadedScenario, changed
+from simserve.scenario.pool import BuiltPool
 from simserve.scenario.pool_plan import PlannedPool, plan_pool
 from simserve.study.layouts import Family
 from simserve.study.targets import Target
@@ -129,14 +130,54 @@ def _units(replicas: float, pool: PlannedPool) -> int:
     return max(1, math.ceil(replicas / pool.spec.replicas - 1e-9))
 
 
-def least_step_s(model: ModelSpec, pool: PlannedPool) -> float:
+def least_step_s(model: ModelSpec, pool: PlannedPool | BuiltPool) -> float:
     """Return the least time of a decode step: the weights of one token, read stage by stage, by all ranks."""
     dtypes = _dtypes(pool)
     weights = _multiplied(model) * min(BYTES[dtype] for dtype in dtypes)
     return weights / (pool.spec.tp * pool.spec.dp * pool.gpu.hbm_bytes_per_s)
 
 
-def _dtypes(pool: PlannedPool) -> set[str]:
+def out_of_reach(deployment: Deployment) -> list[str]:
+    """Return a line per latency limit of the SLO that an idle replica cannot meet for any request.
+
+    The time of a step is the optimistic one of `least_step_s`. Where drafts or FFN GPUs take part there is no
+    such bound on the decode side.
+    """
+    slo = deployment.loaded.scenario.slo
+    if slo is None:
+        return []
+    prompts = _least_step_ms(deployment, "decode")
+    decodes = _least_step_ms(deployment, "prefill")
+    drafts = any(pool.speculation is not None for pool in deployment.pools)
+    floors = {"ttft_ms": prompts, "e2e_ms": prompts}
+    floors |= {} if drafts else {"tpot_ms": decodes, "itl_ms": decodes}
+    limits = [(key, key, limit) for key, limit in slo.limits().items()]
+    limits += [
+        (f"percentiles.{key}.{name}", key, limit)
+        for key, one in slo.percentiles.items()
+        for name, limit in one.items()
+    ]
+    lines = []
+    for name, key, limit in limits:
+        floor = floors.get(key, 0.0)
+        if limit < floor:
+            meant = f": did you mean {limit * 1e3:g}?" if limit * 1e3 >= floor else ""
+            lines.append(
+                f"slo.{name} {limit:g} is below {floor:.3g} ms, the least time an idle replica takes to read "
+                f"the weights that a token uses, so no request can meet it{meant}"
+            )
+    return lines
+
+
+def _least_step_ms(deployment: Deployment, other_role: str) -> float:
+    """Return the least time of a step over the pools without `other_role`; 0 where there is no bound."""
+    pools = [pool for pool in deployment.pools if pool.spec.role != other_role]
+    if not pools or any(pool.ffn is not None for pool in pools):
+        return 0.0
+    return min(least_step_s(deployment.model, pool) for pool in pools) * 1e3
+
+
+def _dtypes(pool: PlannedPool | BuiltPool) -> set[str]:
     """Return the types of the weights of layers, by their kernels."""
     types = kernel_types(pool.spec.weights_dtype, pool.spec.experts_dtype)
     return {str(dtype) for name, dtype in types if name != "head"}
