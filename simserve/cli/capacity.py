@@ -50,12 +50,14 @@ def capacity(
     from simserve.scenario import load_scenario
     from simserve.study.capacity import require_capacity, run_capacity
     from simserve.study.files import write_json
+    from simserve.study.recommended import run_commands, write_recommended
 
     it = load_scenario(file, overrides)
     spec = require_capacity(it)
     with opened("capacity", it, out, force, workers, executor, address, no_cache, quiet) as (work, folder):
         study = run_capacity(work, spec)
         study["command"] = command("capacity", file, overrides)
+        write_recommended(it, folder, study)
         write_json(folder / "study.json", study)
         write_capacity_page(study, folder / "report.html")
     if as_json:
@@ -65,6 +67,8 @@ def capacity(
     else:
         print(capacity_headline(study))
         print(f"Report: {folder / 'report.html'}")
+        for line in run_commands(study, folder):
+            print(line)
     for note in study["notes"]:
         typer.echo(f"warning: {note}", err=True)
     if study["capacity"]["low"] is None:

@@ -56,6 +56,7 @@ def search(
     from simserve.report.sweep_page import write_sweep_page
     from simserve.scenario import load_scenario
     from simserve.study.files import write_json
+    from simserve.study.recommended import run_commands, write_recommended
     from simserve.study.search import EMBEDDED, open_study, require_search, run_search
 
     it = load_scenario(file, overrides)
@@ -65,6 +66,7 @@ def search(
             (folder / EMBEDDED).unlink(missing_ok=True)
         study = run_search(work, spec, open_study(it, spec, folder, storage))
         study["command"] = command("search", file, overrides)
+        write_recommended(it, folder, study)
         write_json(folder / "study.json", study)
         write_sweep_page(study, folder / "report.html")
     if as_json:
@@ -78,3 +80,5 @@ def search(
         print_sweep({**study, "points": front})
         print(f"{len(front)} points that no other beats, of {len(study['points'])}")
         print(f"Report: {folder / 'report.html'}")
+        for line in run_commands(study, folder):
+            print(line)

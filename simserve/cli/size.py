@@ -49,6 +49,7 @@ def size(
     from simserve.report.study_words import size_headline
     from simserve.scenario import load_scenario
     from simserve.study.files import write_json
+    from simserve.study.recommended import run_commands, write_recommended
     from simserve.study.size import SizeSearch, require_size
     from simserve.study.size_result import size_study
 
@@ -59,6 +60,7 @@ def size(
         search.run()
         study = size_study(work, search)
         study["command"] = command("size", file, overrides)
+        write_recommended(it, folder, study)
         write_json(folder / "study.json", study)
         write_size_page(study, folder / "report.html")
     if as_json:
@@ -70,6 +72,8 @@ def size(
 
         print_size(study)
         print(f"Report: {folder / 'report.html'}")
+        for line in run_commands(study, folder):
+            print(line)
     if not study["feasible"]:
         typer.echo(size_headline(study), err=True)
         raise typer.Exit(3)

@@ -22,6 +22,7 @@ from simserve.study.bench import Outcome, Task
 from simserve.study.executors.base import EXECUTORS, Executor
 from simserve.study.journal import Journal
 from simserve.study.point_cache import PointCache
+from simserve.study.recommended import NAMES
 from simserve.study.row import Row
 
 OURS = frozenset(
@@ -96,10 +97,7 @@ class Campaign:
     def task(self, settings: Mapping[str, Any], replication: int = 0) -> Task:
         """Return the run of a point; replications differ in the seed, which all points share."""
         seeded = {**settings, "seed": self.it.scenario.seed + replication}
-        if self.prices:
-            for i, pool in enumerate(changed(self.it, seeded).scenario.pools):
-                if pool.gpu in self.prices:
-                    seeded[f"pools.{i}.price_per_gpu_hour"] = self.prices[pool.gpu]
+        seeded |= priced(self.it, seeded, self.prices)
         return Task(identity.run_key(changed(self.it, seeded)), seeded)
 
     def run(self, tasks: Sequence[Task]) -> dict[str, Outcome]:
@@ -177,6 +175,15 @@ def campaign(
             runs.close()
 
 
+def priced(it: LoadedScenario, settings: Mapping[str, Any], prices: Mapping[str, float]) -> dict[str, Any]:
+    """Return the prices of a point's pools, by path, for the GPUs that have one in `prices`."""
+    if not prices:
+        return {}
+    pools = changed(it, settings).scenario.pools
+    named = {f"pools.{i}.price_per_gpu_hour": prices.get(pool.gpu) for i, pool in enumerate(pools)}
+    return {path: price for path, price in named.items() if price is not None}
+
+
 def study_key(it: LoadedScenario, kind: str) -> str:
     """Return the hash of a study: its kind, the whole scenario file, and what its runs depend on."""
     plain = changed(it, {})
@@ -189,7 +196,9 @@ def check_folder(folder: Path, force: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise ScenarioError(f"{folder}: is a file, not a folder")
     present = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
-    foreign = sorted(name for name in present - OURS if not name.endswith(".partial"))
+    foreign = sorted(
+        name for name in present - OURS if not name.endswith(".partial") and not NAMES.fullmatch(name)
+    )
     if foreign:
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         raise ScenarioError(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from simserve.errors import ScenarioError, UserError, nearest
 from simserve.scenario.load import LoadedScenario, changed
 from simserve.scenario.study_spec import SearchSpec, Span
-from simserve.study.campaign import Campaign, study_key
+from simserve.study.campaign import Campaign, priced, study_key
 from simserve.study.hypervolume import hypervolume, unbeaten_rows
 from simserve.study.long_enough import missing_words, run_long_enough
 from simserve.study.plan import constrained
@@ -206,6 +206,9 @@ def _result(it: LoadedScenario, spec: SearchSpec, study: Study) -> dict[str, Any
         points.append({"point": i, "settings": settings, "status": status, "reason": reason, **(point or {})})
     good = [point for point in points if point["status"] == "done" and point["slo"] in ("met", "none")]
     costs = {point["point"]: _costs(point, spec) for point in good}
+    front = unbeaten_rows(costs)
+    for index in front:
+        points[index]["prices"] = priced(it, points[index]["settings"], spec.prices)
     return {
         "kind": "search",
         "schema": 1,
@@ -218,7 +221,7 @@ def _result(it: LoadedScenario, spec: SearchSpec, study: Study) -> dict[str, Any
         "seed": it.scenario.seed,
         "targets": [target.words for target in targets_of(it.scenario.slo)],
         "points": points,
-        "front": unbeaten_rows(costs),
+        "front": front,
         "hypervolume": _over_time(costs, len(points)) if len(aims) > 1 else [],
     }
 

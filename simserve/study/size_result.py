@@ -62,6 +62,7 @@ def _entry(one: Tried, search: SizeSearch) -> Entry:
         "gpus": one.family.gpus * one.units,
         "price_per_hour": one.price_per_hour,
         "pools": one.family.settings(one.units)["pools"],
+        "keys": one.family.keys,
         "stopped": one.stopped,
         "shortfall": "" if one.met else shortfall_words(one.point, one.stopped),
         "limited_by": limit_words(one.rows[0]),
