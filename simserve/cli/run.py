@@ -242,7 +242,7 @@ def _name_studies(scenario: Scenario, file: str) -> None:
 
 
 def _require_slo(scenario: Scenario, file: str) -> None:
-    if scenario.slo is None or not scenario.slo.limits():
+    if scenario.slo is None or not (scenario.slo.limits() or scenario.slo.percentiles):
         raise ScenarioError(
             f"{file}: --fail-on-slo needs limits in the scenario, such as slo: {{ttft_ms: 1000}}"
         )

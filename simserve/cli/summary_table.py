@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 
 from rich.console import Group
@@ -78,22 +79,42 @@ _RATES = (
 )
 
 
-def _slo_line(slo: SloSpec, summary: Summary) -> str:
-    """Return the verdict with its targets: `SLO missed: 84.5% within ttft_ms 500 (target: 99%)`."""
+def _slo_line(slo: SloSpec, summary: Summary) -> list[str]:
+    """Return the verdict with its targets: `SLO missed: 84.5% within ttft_ms 500 (target: 99%)`.
+
+    Several seeds are judged by their means, so means stand beside the verdict.
+    """
     found = verdict(summary.to_dict(), {"slo_asked": slo.model_dump(include={"attainment", "percentiles"})})
     word, parts, own = found.word if found else "missed", [], summary.whole.slo
     if word == "not shown":
         word = "inconclusive"
-    if own is not None and own.limits and own.attainment is not None:
-        limits = ", ".join(f"{name} {limit:g}" for name, limit in own.limits.items())
-        parts.append(f"{own.attainment:.1%} within {limits} (target: {slo.attainment * 100:g}%)")
+    target = f"(target: {slo.attainment * 100:g}%)"
+    limits = [f"{name} {limit:g}" for name, limit in slo.limits().items() if name != "itl_ms"]
+    share = _judged(summary, "slo.attainment", own.attainment if own else None)
+    if limits and share is not None:
+        parts.append(f"{share:.1%} within {', '.join(limits)} {target}")
+    gaps = _judged(summary, "slo.itl_within_share", own.itl_within_share if own else None)
+    if slo.itl_ms is not None and gaps is not None:
+        parts.append(f"{gaps:.1%} of gaps within itl_ms {slo.itl_ms:g} {target}")
     for key, targets in slo.percentiles.items():
         for name, limit in targets.items():
-            value = _number(getattr(getattr(summary.whole, key), name, None))
+            value = _number(
+                _judged(summary, f"{key}.{name}", getattr(getattr(summary.whole, key), name, None))
+            )
             parts.append(f"{name} of {key} {value} (target: {limit:g})")
     if own is not None and own.limits and own.attainment is not None:
-        parts.append(f"goodput {_number(own.goodput_requests_per_s, 2)} requests/s")
-    return f"SLO {word}: {', '.join(parts) or 'nothing completed'}"
+        rate = _judged(summary, "slo.goodput_requests_per_s", own.goodput_requests_per_s)
+        parts.append(f"goodput {_number(rate, 2)} requests/s")
+    text = f"SLO {word}: {', '.join(parts) or 'nothing completed'}"
+    return textwrap.wrap(text, 80, break_long_words=False, break_on_hyphens=False)
+
+
+def _judged(summary: Summary, name: str, own: float | None) -> float | None:
+    """Return what the verdict judges: the mean over the seeds where there are several."""
+    if summary.replications is None:
+        return own
+    found = summary.replications.measures.get(f"whole.{name}")
+    return found.mean if found else None
 
 
 def _lines(scenario: Scenario, summary: Summary) -> list[str]:
@@ -110,7 +131,7 @@ def _lines(scenario: Scenario, summary: Summary) -> list[str]:
         f"{_VERDICTS[summary.stability.verdict]}",
     ]
     if scenario.slo is not None:
-        lines.append(_slo_line(scenario.slo, summary))
+        lines += _slo_line(scenario.slo, summary)
     if summary.cost_per_million_output_tokens is not None:
         lines.append(f"{summary.cost_per_million_output_tokens:,.2f} per million output tokens")
     for limit in summary.limits:

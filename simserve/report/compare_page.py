@@ -51,6 +51,7 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
     charts = comparison_charts(found)
     for i, run in enumerate(simulated.values()):
         charts |= run_charts(run, at=f"run{i}-")
+    judged = {name: run["verdict"].word for name, run in runs.items() if run["verdict"]}
     differing = [row for row in table["measures"] if len(set(row["values"].values())) > 1]
     return render(
         "compare.html.j2",
@@ -58,7 +59,7 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         title=complete(base.manifest)["scenario_name"] or base.folder.name,
         headline=measured_headline(table)
         if len(simulated) < len(names)
-        else split_headline(simulated) or comparison_headline(table),
+        else split_headline(simulated) or comparison_headline(table, judged),
         bad=any(not verdict["completed"] for verdict in table["verdicts"].values()),
         command=command,
         table=table,
@@ -81,7 +82,7 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         definitions=base.summary["definitions"],
         term=term_filter(base.summary["definitions"]),
         anchor=anchor,
-        judged={name: run["verdict"].word for name, run in runs.items() if run["verdict"]},
+        judged=judged,
         frontier="ttft-itl" in charts,
     )
 

@@ -1,28 +1,23 @@
-"""What changed and what it did, in one sentence."""
+"""What a comparison answers, in one sentence: who meets the SLO, at what cost, and how fast."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from simserve.report.difference_words import (
-    Row,
-    change_words,
-    difference_words,
-    in_unit_words,
-    is_shown,
-    setting_name,
-    value_words,
-)
+from simserve.report.difference_words import Row, difference_words, in_unit_words, is_shown
 from simserve.report.format import number, percent
 
 NOTABLE = 0.02
 """Relative differences below this are not worth a word in the sentence."""
 
-MAX_CHANGES = 2
-"""Settings named in the sentence; more are only counted."""
+MAX_WORDS = 25
+"""Words of the sentence; what comes later and does not fit is left to the table."""
+
+MAX_NAMES = 2
+"""Runs named together; more are only counted."""
 
 
 class _Effect(NamedTuple):
@@ -38,71 +33,169 @@ _EFFECTS = (
     _Effect("whole.ttft_ms.p99", "p99 TTFT", "lowest"),
     _Effect("whole.tpot_ms.p50", "median TPOT", "lowest"),
     _Effect("whole.output_tokens_per_s", "output tokens/s", "highest"),
-    _Effect("whole.hit_rate", "prefix hit rate", "highest"),
 )
+
+_COST = _Effect("cost_per_million_output_tokens", "cost per million output tokens", "lowest")
 
 _Shares = list[tuple[_Effect, float]]
 
 
-def comparison_headline(table: dict[str, Any]) -> Markup:
-    """Return the sentence for a comparison (the content of compare.json)."""
+def comparison_headline(table: dict[str, Any], words: Mapping[str, str] | None = None) -> Markup:
+    """Return the sentence for a comparison (the content of compare.json).
+
+    `words` holds the verdict of each run that has an SLO: met, missed or not shown. The settings that differ
+    stand in the list below the sentence.
+    """
+    words = words or {}
+    names = [table["base"], *table["variants"]]
+    steady = [name for name in names if table["verdicts"][name]["stability"] != "unstable"]
+    met = [name for name in names if words.get(name) == "met"]
     rows = {row["key"]: row for row in table["measures"]}
     found = [(effect, rows[effect.key]) for effect in _EFFECTS if effect.key in rows]
-    variants = table["variants"]
-    stable = [name for name in variants if table["verdicts"][name]["stability"] != "unstable"]
-    if stable and table["verdicts"][table["base"]]["stability"] == "unstable":
-        body = _recovered(table, found, stable)
-    elif len(variants) == 1:
-        body = _one(table, variants[0], found)
+    parts = [*_slo(rows, words, met, len(names)), *_partial(table, names), *_unsteady(names, steady)]
+    if met or not words:
+        parts += _cost(table, rows, met or steady)
+    return _within(parts, _figures(table, found, steady, alone=not parts))
+
+
+def _within(parts: list[Markup], figures: list[Markup]) -> Markup:
+    """Return the parts as one sentence that has no more words than it may have."""
+    text = Markup("")
+    for part in (*parts, *figures):
+        longer = text + Markup("; ") + part if text else part
+        if not text or len(longer.striptags().split()) <= MAX_WORDS:
+            text = longer
+    return text[:1].upper() + text[1:] + "."
+
+
+def _slo(rows: dict[str, Row], words: Mapping[str, str], met: list[str], runs: int) -> list[Markup]:
+    """Return who meets the SLO; where nobody does, who comes nearest."""
+    if not words:
+        return []
+    missed = [name for name, word in words.items() if word == "missed"]
+    if len(met) == runs:
+        return [Markup("both runs meet the SLO" if runs == 2 else "every run meets the SLO")]
+    if met:
+        text = _who(met, runs, "meets the SLO", "meet the SLO")
+        return [text + Markup(", ") + _who(missed, runs, "misses it", "miss it") if missed else text]
+    if len(missed) == runs:
+        start = Markup("both runs miss the SLO" if runs == 2 else "every run misses the SLO")
     else:
-        body = _several(table, [pair for pair in found if pair[0].key in _OVERVIEW])
-    return body + _verdicts({name: table["verdicts"][name] for name in (table["base"], *variants)}) + "."
+        start = Markup("no run is shown to meet the SLO")
+    row = rows.get("whole.slo.attainment")
+    shares = {name: v for name, v in row["values"].items() if v is not None} if row else {}
+    if not shares:
+        return [start]
+    nearest = max(shares, key=lambda name: shares[name])
+    tail = Markup(", the nearest is {} with {} within its limits")
+    return [start + tail.format(code(nearest), percent(shares[nearest]))]
 
 
-_OVERVIEW = ("whole.ttft_ms.p50", "whole.itl_ms.p99", "whole.output_tokens_per_s", "whole.hit_rate")
+def _who(names: Sequence[str], runs: int, one: str, several: str) -> Markup:
+    """Return runs with what they do: `<a> meets it`, `<a> and <b> meet it`, `3 of 7 runs meet it`."""
+    if len(names) > MAX_NAMES:
+        return Markup("{} of {} runs {}").format(len(names), runs, several)
+    return Markup("{} {}").format(
+        _listed([code(name) for name in names]), one if len(names) == 1 else several
+    )
 
 
-def _one(table: dict[str, Any], name: str, found: list[tuple[_Effect, Row]]) -> Markup:
-    """Return what the only variant does: its best and its worst effect."""
-    start = Markup("Against {}, {}{} ").format(code(table["base"]), code(name), _own_value(table, name, None))
+def _partial(table: dict[str, Any], names: list[str]) -> list[Markup]:
+    """Return which runs leave requests undone: it must be said before any latency is believed."""
+    partial = [n for n in names if table["verdicts"][n]["completed"] < table["verdicts"][n]["requests"]]
+    if len(partial) == 1:
+        verdict = table["verdicts"][partial[0]]
+        counts = (number(verdict["completed"]), number(verdict["requests"]))
+        return [Markup("{} completes {} of {} requests").format(code(partial[0]), *counts)]
+    some = "do not complete all requests"
+    return [_who(partial, len(names), some, some)] if partial else []
+
+
+def _unsteady(names: list[str], steady: list[str]) -> list[Markup]:
+    """Return which runs do not carry the load."""
+    unsteady = [name for name in names if name not in steady]
+    if not unsteady:
+        return []
+    if not steady:
+        return [Markup("every run falls behind the arrivals (unstable)")]
+    behind = "behind the arrivals (unstable)"
+    return [_who(unsteady, len(names), f"falls {behind}", f"fall {behind}")]
+
+
+def _cost(table: dict[str, Any], rows: dict[str, Row], able: list[str]) -> list[Markup]:
+    """Return which of the runs that meet the SLO costs least, if they have prices."""
+    row = rows.get(_COST.key)
+    values = {name: row["values"][name] for name in able if row["values"][name] is not None} if row else {}
+    if row is None or not values:
+        return []
+    best = _winner(table, _COST, row | {"values": values}) if len(values) > 1 else next(iter(values))
+    if best is None:
+        return []
+    price = number(values[best])
+    tied = [name for name, value in values.items() if number(value) == price]
+    verbs = ("costs", "cost") if len(values) == 1 else ("costs least,", "cost least,")
+    text = _who(tied, len(table["variants"]) + 1, *verbs)
+    return [text + f" {price} per million output tokens"]
+
+
+def _figures(
+    table: dict[str, Any], found: list[tuple[_Effect, Row]], steady: list[str], *, alone: bool
+) -> list[Markup]:
+    """Return the effect that sets the runs apart most; `alone`, also what it costs."""
+    base, variants = table["base"], table["variants"]
+    if len(steady) < 2 or base not in steady:
+        median = next((row for effect, row in found if effect.key == "whole.ttft_ms.p50"), None)
+        if median is None or not steady:
+            return []
+        who = Markup("{} has").format(code(steady[0])) if len(steady) == 1 else Markup("the others have")
+        return [who + Markup(" a median TTFT of {}").format(_range(median, steady))]
+    if len(variants) == 1:
+        return [_one(table, variants[0], found, alone=alone)]
+    ranked = sorted(found, key=lambda pair: -_ratio(pair[1], steady))
+    for effect, row in ranked:
+        winner = _winner(table, effect, row)
+        if winner is not None:
+            return [_best(table, found, effect, row, winner, alone=alone)]
+    return [Markup("no variant changes latencies or throughput by more than 2 %")]
+
+
+def _ratio(row: Row, names: list[str]) -> float:
+    """Return the largest of the runs' values over the smallest."""
+    values = [value for name in names if (value := row["values"][name]) is not None and value > 0]
+    return max(values) / min(values) if values else 0.0
+
+
+def _one(table: dict[str, Any], name: str, found: list[tuple[_Effect, Row]], *, alone: bool) -> Markup:
+    """Return what the only variant does: its largest effect; `alone`, its best and its worst."""
+    start = Markup("{} ").format(code(name))
+    if alone:
+        start = Markup("Against {}, {}").format(code(table["base"]), start)
     good, bad = _effects(found, name)
     if not good and not bad:
         return start + "changes neither latencies nor throughput by more than 2 %"
-    chosen = [side[0] for side in (good, bad) if side] if good and bad else (good or bad)[:2]
+    if alone:
+        chosen = [side[0] for side in (good, bad) if side] if good and bad else (good or bad)[:2]
+    else:
+        chosen = [max(good + bad, key=lambda pair: _size(pair[1]))]
     return start + Markup(" and ").join(_verb(effect, share) for effect, share in chosen)
 
 
-def _several(table: dict[str, Any], found: list[tuple[_Effect, Row]]) -> Markup:
-    """Return which run is best at what, and what the variants among them pay for it."""
-    base, shared = table["base"], _shared_change(table)
-    own = value_words(shared["base"]) if shared else ""
-    tail = f" ({setting_name(shared)} {own})" if shared and own != base else ""
-    start = Markup("Against {}{}, ").format(code(base), tail)
-    wins: dict[str, list[Markup]] = {}
-    for effect, row in found:
-        winner = _winner(table, effect, row)
-        if winner is not None:
-            wins.setdefault(winner, []).append(_win(table, effect, row, winner))
-    if not wins:
-        return start + "no variant changes latencies or throughput by more than 2 %"
-    if set(wins) == {base}:
-        return Markup("Against its variants, {} has {}").format(code(base), _listed(wins[base]))
-    order = sorted(wins, key=lambda name: name == base)  # variants first
-    return start + Markup("; ").join(_wins(table, found, shared, name, wins[name]) for name in order)
-
-
-def _recovered(table: dict[str, Any], found: list[tuple[_Effect, Row]], steady: list[str]) -> Markup:
-    """Return what the variants do that keep up with arrivals behind which the base falls."""
-    shared = _shared_change(table)
-    who = _listed([Markup("{}{}").format(code(name), _own_value(table, name, shared)) for name in steady])
-    verb = "keeps" if len(steady) == 1 else "keep"
-    figures = [
-        f"{effect.words} {_range(row, steady)}"
-        for effect, row in found
-        if effect.key in ("whole.ttft_ms.p50", "whole.output_tokens_per_s")
-    ]
-    text = Markup("Against {}, {} {} up with the arrivals").format(code(table["base"]), who, verb)
-    return text + Markup(": {}").format(_listed(figures)) if figures else text
+def _best(
+    table: dict[str, Any],
+    found: list[tuple[_Effect, Row]],
+    effect: _Effect,
+    row: Row,
+    winner: str,
+    *,
+    alone: bool,
+) -> Markup:
+    """Return who is best at what sets the runs apart most; `alone`, also what that costs."""
+    text = Markup("{} has {}").format(code(winner), _win(table, effect, row, winner))
+    if not alone or winner == table["base"]:
+        return text
+    _, bad = _effects(found, winner)
+    text = Markup("Against {}, ").format(code(table["base"])) + text
+    return text + Markup(" but {}").format(_verb(*bad[0])) if bad else text
 
 
 def _range(row: Row, names: list[str]) -> str:
@@ -142,20 +235,6 @@ def _win(table: dict[str, Any], effect: _Effect, row: Row, winner: str) -> Marku
     return Markup("{}; {} {})").format(words, code(worst), text)
 
 
-def _wins(
-    table: dict[str, Any],
-    found: list[tuple[_Effect, Row]],
-    shared: dict[str, Any] | None,
-    name: str,
-    words: list[Markup],
-) -> Markup:
-    if name == table["base"]:
-        return Markup("{} keeps {}").format(code(name), _listed(words))
-    text = Markup("{}{} has {}").format(code(name), _own_value(table, name, shared), _listed(words))
-    _, bad = _effects(found, name)
-    return text + Markup(" but {}").format(_verb(*bad[0])) if bad else text
-
-
 def _effects(found: list[tuple[_Effect, Row]], name: str) -> tuple[_Shares, _Shares]:
     """Return what a variant notably improves and worsens, largest first."""
     shares = [(effect, row["differences"][name]["relative"]) for effect, row in found if _has(row, name)]
@@ -165,61 +244,11 @@ def _effects(found: list[tuple[_Effect, Row]], name: str) -> tuple[_Shares, _Sha
     return good, [pair for pair in notable if pair not in good]
 
 
-def _verdicts(verdicts: dict[str, dict[str, Any]]) -> Markup:
-    """Return what must be said before any latency is believed."""
-    unstable = [name for name, verdict in verdicts.items() if verdict["stability"] == "unstable"]
-    partial = [
-        Markup("{} completes {} of {} requests").format(
-            code(name), number(verdict["completed"]), number(verdict["requests"])
-        )
-        for name, verdict in verdicts.items()
-        if verdict["completed"] < verdict["requests"]
-    ]
-    parts = partial[:]
-    if unstable and len(unstable) == len(verdicts):
-        parts.append(Markup("every run falls behind the arrivals (unstable)"))
-    elif unstable:
-        verb = "falls" if len(unstable) == 1 else "fall"
-        who = _listed([code(name) for name in unstable])
-        parts.append(Markup("{} {} behind the arrivals (unstable)").format(who, verb))
-    return Markup("; ") + Markup(", ").join(parts) if parts else Markup("")
-
-
 def _verb(effect: _Effect, share: float) -> Markup:
     if share >= 1:
         return Markup("raises {} {}×").format(effect.words, number(1 + share))
     verb = "raises" if share > 0 else "lowers"
     return Markup("{} {} by {}").format(verb, effect.words, percent(abs(share)))
-
-
-def _parenthesis(words: Iterable[str], count: int) -> str:
-    shown = list(words)[:MAX_CHANGES]
-    if not shown:
-        return " (no setting differs)"
-    more = f" and {count - len(shown)} more" if count > len(shown) else ""
-    return f" ({', '.join(shown)}{more})"
-
-
-def _shared_change(table: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the one setting that every variant changes, and nothing else; None if there is no such one."""
-    lists = list(table["changes"].values())
-    first = lists[0][0] if lists and lists[0] else None
-    same = (
-        all(len(found) == 1 and setting_name(found[0]) == setting_name(first) for found in lists)
-        if first
-        else False
-    )
-    return first if same else None
-
-
-def _own_value(table: dict[str, Any], name: str, shared: dict[str, Any] | None) -> str:
-    if name == table["base"]:
-        return ""
-    found = table["changes"][name]
-    if shared:
-        own = value_words(found[0]["variant"])
-        return f" ({own})" if own != name else ""
-    return _parenthesis(map(change_words, found), len(found))
 
 
 def _has(row: Row, variant: str) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 from markupsafe import Markup
 
 from simserve.metrics.store import StoredRun
-from simserve.report.format import latency, number
+from simserve.report.format import latency, number, percent
+from simserve.report.verdict import verdict
 
 NOTABLE = 0.02
 """Relative difference of goodput below which neither is called better."""
@@ -24,29 +25,60 @@ def split_headline(runs: dict[str, StoredRun]) -> Markup | None:
         return None
     one, other = _best(splits), _best(whole)
     rates = (_rate(runs[one]), _rate(runs[other]))
-    start = Markup("{}: on {} GPUs {} serves {} {}, {} without a split {}").format(
-        _verdict(rates),
-        _gpus(runs[one]),
-        _code(one),
-        number(rates[0]),
-        _what(runs[one]),
-        _code(other),
-        number(rates[1]),
-    )
+    figures = Markup("{} against {} {}").format(number(rates[0]), number(rates[1]), _what(runs[one]))
+    start = Markup("on {} GPUs ").format(_gpus(runs[one]))
+    words = (_word(runs[one]), _word(runs[other]))
+    if words == ("missed", "missed"):
+        return Markup("Both miss the SLO: {}{}; {}.").format(start, _missed(runs, one, other), figures)
+    if words == ("not shown", "not shown"):
+        found = Markup("Neither {} nor {} is shown to meet the SLO").format(_code(one), _code(other))
+    elif words[0] == words[1]:
+        found = Markup("{}, {} against {}").format(_verdict(rates), _code(one), _code(other))
+    else:
+        found = Markup("{} {}, {} {}").format(_code(one), _SLO[words[0]], _code(other), _SLO[words[1]])
     ttft = _both(runs[one], runs[other], "ttft_ms", "p50")
-    gaps = _both(runs[one], runs[other], "itl_ms", "p99")
-    return start + Markup("; median TTFT {}, p99 ITL {}.").format(ttft, gaps)
+    return found + Markup(": {}{}; median TTFT {}.").format(start, figures, ttft)
+
+
+_SLO = {
+    "met": "meets the SLO",
+    "missed": "misses the SLO",
+    "not shown": "is not shown to meet the SLO",
+    "": "has no SLO",
+}
+"""What a run does with its SLO, by the word of its verdict."""
+
+
+def _word(run: StoredRun) -> str:
+    found = verdict(run.summary, run.manifest)
+    return found.word if found else ""
+
+
+def _missed(runs: dict[str, StoredRun], one: str, other: str) -> Markup:
+    """Return by how much both runs miss the SLO."""
+    shares = [(run.summary["whole"]["slo"] or {}).get("attainment") for run in (runs[one], runs[other])]
+    asked = runs[one].manifest["slo_asked"]["attainment"]
+    seeds = any(run.summary.get("replications") for run in (runs[one], runs[other]))
+    if seeds or any(share is None or share >= asked for share in shares):  # a gap or a percentile misses it
+        texts = [
+            found.text for name in (one, other) if (found := verdict(runs[name].summary, runs[name].manifest))
+        ]
+        return Markup("{}: {}; {}: {}").format(_code(one), texts[0], _code(other), texts[1])
+    return Markup("{} keeps {} of requests within it, {} {} (target: {})").format(
+        _code(one), percent(shares[0]), _code(other), percent(shares[1]), percent(asked)
+    )
 
 
 def _verdict(rates: tuple[float, float]) -> str:
     split, whole = rates
     if abs(split - whole) <= NOTABLE * max(split, whole):
-        return "A split makes little difference to goodput"
+        return "A split makes little difference"
     return "A split is worth it" if split > whole else "A split is not worth it"
 
 
 def _best(runs: dict[str, StoredRun]) -> str:
-    """Return the run with the most good requests/s, of those whose queue does not grow if there are any."""
+    """Return the run with the most good requests/s, of those that meet the SLO or else carry the load."""
+    runs = {name: run for name, run in runs.items() if _word(run) == "met"} or runs
     stable = {n: run for n, run in runs.items() if run.summary["stability"]["verdict"] != "unstable"} or runs
     return max(
         stable, key=lambda name: (_rate(stable[name]), -stable[name].summary["whole"]["e2e_ms"]["p50"])
@@ -60,7 +92,7 @@ def _rate(run: StoredRun) -> float:
 
 
 def _what(run: StoredRun) -> str:
-    return "requests/s within the SLO" if run.summary["whole"]["slo"] else "requests/s"
+    return "good requests/s" if run.summary["whole"]["slo"] else "requests/s"
 
 
 def _both(one: StoredRun, other: StoredRun, key: str, statistic: str) -> str:

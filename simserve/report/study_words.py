@@ -35,7 +35,9 @@ def sweep_headline(study: dict[str, Any], done: list[dict[str, Any]]) -> str:
         done = met
     key, words = _aim(done)
     best = min(done, key=lambda p: p["means"][key] if key.startswith("cost") else -p["means"][key])
-    return f"{head}; {words} {number(best['means'][key])} with {_at(best)}"
+    value = number(best["means"][key])
+    tied = [point for point in done if number(point["means"][key]) == value]
+    return f"{head}; {words} {value}{_chosen(tied)}"
 
 
 def too_short(point: dict[str, Any]) -> bool:
@@ -49,6 +51,23 @@ def _search_headline(study: dict[str, Any], left: int) -> str:
         return f"{tried}; none meets the SLO with confidence"
     meets = " of those that meet the SLO with confidence" if study["targets"] else ""
     return f"{tried}; {len(study['front']):,} are beaten by no other{meets}"
+
+
+LOAD = frozenset({"rate", "rate_scale", "rate_per_s", "users", "concurrency"})
+"""Last parts of settings that say how much is asked for: nobody chooses them for their cost."""
+
+
+def _chosen(tied: list[dict[str, Any]]) -> str:
+    """Return what the best points have in common, or that they tie; the load is none of it."""
+    first = tied[0]["settings"]
+    names = short_names(first)
+    shared = [
+        f"{names[path]} = {value}"
+        for path, value in first.items()
+        if path.rpartition(".")[2] not in LOAD and all(p["settings"].get(path) == value for p in tied)
+    ]
+    words = f" with {', '.join(shared)}" if shared else ""
+    return f", a tie of {len(tied):,} points{', all' * bool(words)}{words}" if len(tied) > 1 else words
 
 
 def _at(point: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -110,3 +111,33 @@ def test_a_process_of_its_own_runs_without_a_terminal(small: Path, process: Call
     assert run.returncode == 0
     assert "40 of 40 requests completed" in stdout
     assert stderr == ""  # no progress bar where nobody looks
+
+
+@pytest.mark.parametrize(("limit", "code", "word"), [(0.5, 3, "missed"), (60_000, 0, "met")])
+def test_percentiles_alone_are_a_slo(small: Path, simserve: Call, limit: float, code: int, word: str) -> None:
+    done = simserve(
+        "run", small, "--fail-on-slo", "--set", f"slo={{percentiles: {{ttft_ms: {{p99: {limit}}}}}}}"
+    )
+    assert done.exit_code == code, done.output
+    assert f"SLO {word}: p99 of ttft_ms" in done.stdout
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_the_line_of_the_slo_shows_what_is_judged_in_80_columns(
+    small: Path, simserve: Call, seeds: int
+) -> None:
+    """The mean over the seeds beside the verdict, the share of gaps where these have a limit."""
+    slo = "slo={ttft_ms: 16, tpot_ms: 40, itl_ms: 12, e2e_ms: 5000, attainment: 0.95}"
+    done = simserve("run", small, "--set", slo, "--set", f"replications={seeds}", "--out", "out")
+    found = json.loads(Path("out/summary.json").read_text())
+    block = found["replications"]["measures"] if seeds > 1 else {}
+    text = " ".join(done.stdout.split())
+    for name, words in (
+        ("attainment", "within ttft_ms 16, tpot_ms 40, e2e_ms 5000 (target: 95%)"),
+        ("itl_within_share", "of gaps within itl_ms 12 (target: 95%)"),
+    ):
+        share = block[f"whole.slo.{name}"]["mean"] if block else found["whole"]["slo"][name]
+        assert f"{share:.1%} {words}" in text
+    lines = done.stdout.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("SLO "))
+    assert all(len(line) <= 80 for line in lines[start : start + 3])

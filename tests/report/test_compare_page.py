@@ -163,7 +163,10 @@ def measure(key: str, unit: str = "ms", **values: float | None) -> dict[str, Any
 
 
 def sentence(
-    measures: list[dict[str, Any]], changes: dict[str, list[tuple[Any, ...]]], unstable: tuple[str, ...] = ()
+    measures: list[dict[str, Any]],
+    changes: dict[str, list[tuple[Any, ...]]],
+    unstable: tuple[str, ...] = (),
+    slo: dict[str, str] | None = None,
 ) -> str:
     names = list(changes)
     return (
@@ -185,7 +188,8 @@ def sentence(
                         }
                         for name in ("base", *names)
                     },
-                }
+                },
+                slo,
             )
         )
         .striptags()
@@ -203,16 +207,14 @@ def test_one_variant_says_what_changed_and_what_it_did() -> None:
         measure("whole.output_tokens_per_s", "number", base=1000, big=1001),
     ]
     assert sentence(rows, {"big": [TOKENS]}) == (
-        "Against base, big (max_num_batched_tokens 512 → 8,192) lowers median TTFT by 41.0 % "
-        "and raises p99 ITL 2.30×."
+        "Against base, big lowers median TTFT by 41.0 % and raises p99 ITL 2.30×."
     )
 
 
 def test_one_variant_that_does_nothing() -> None:
     rows = [measure("whole.ttft_ms.p50", base=100, big=101)]
     assert sentence(rows, {"big": [TOKENS]}) == (
-        "Against base, big (max_num_batched_tokens 512 → 8,192) changes neither latencies nor throughput "
-        "by more than 2 %."
+        "Against base, big changes neither latencies nor throughput by more than 2 %."
     )
 
 
@@ -223,16 +225,14 @@ def test_several_variants_say_who_is_best_and_what_it_costs() -> None:
     ]
     changes = {"small": [(TOKENS[0], 512, 256)], "large": [TOKENS]}
     assert sentence(rows, changes) == (
-        "Against base (max_num_batched_tokens 512), small (256) has the lowest p99 ITL (10.0 ms, −75.0 %) "
-        "but raises median TTFT 3.00×; base keeps the lowest median TTFT (100 ms; small 300 ms)."
+        "Against base, small has the lowest p99 ITL (10.0 ms, −75.0 %) but raises median TTFT 3.00×."
     )
 
 
 def test_an_unstable_variant_wins_nothing() -> None:
     rows = [measure("whole.itl_ms.p99", base=40, bad=1, good=20)]
     assert sentence(rows, {"bad": [], "good": [("tp", 1, 2)]}, unstable=("bad",)) == (
-        "Against base, good (tp 1 → 2) has the lowest p99 ITL (20.0 ms, −50.0 %); "
-        "bad falls behind the arrivals (unstable)."
+        "bad falls behind the arrivals (unstable); good has the lowest p99 ITL (20.0 ms, −50.0 %)."
     )
 
 
@@ -240,9 +240,56 @@ def test_variants_that_keep_up_where_the_base_does_not() -> None:
     rows = [measure("whole.ttft_ms.p50", base=9000, more=30, most=20)]
     changes = {"more": [("replicas", 1, 2)], "most": [("replicas", 1, 4)]}
     assert sentence(rows, changes, unstable=("base",)) == (
-        "Against base, more (2) and most (4) keep up with the arrivals: median TTFT 20.0 ms to 30.0 ms; "
-        "base falls behind the arrivals (unstable)."
+        "base falls behind the arrivals (unstable); the others have a median TTFT of 20.0 ms to 30.0 ms."
     )
+
+
+def test_the_headline_says_who_meets_the_slo_then_the_cost_then_one_latency() -> None:
+    rows = [
+        measure("whole.ttft_ms.p50", base=100, slow=300, cheap=200),
+        measure("cost_per_million_output_tokens", "number", base=2.0, slow=0.5, cheap=1.0),
+    ]
+    changes = {"slow": [TOKENS], "cheap": [("tp", 2, 1)]}
+    met = {"base": "met", "slow": "missed", "cheap": "met"}
+    assert sentence(rows, changes, slo=met) == (
+        "base and cheap meet the SLO, slow misses it; cheap costs least, 1.00 per million output tokens."
+    ), "a run that misses the SLO is not the cheapest; the latency has no room left"
+    assert sentence(rows[:1], changes, slo=met) == (
+        "base and cheap meet the SLO, slow misses it; base has the lowest median TTFT (100 ms; slow 300 ms)."
+    )
+
+
+def test_runs_that_all_miss_the_slo_have_no_cheapest() -> None:
+    rows = [
+        measure("whole.slo.attainment", "share", base=0.52, other=0.35),
+        measure("cost_per_million_output_tokens", "number", base=2.0, other=1.0),
+    ]
+    missed = {"base": "missed", "other": "missed"}
+    said = sentence(rows, {"other": []}, slo=missed)
+    assert said.startswith("Both runs miss the SLO, the nearest is base with 52.0 % within its limits")
+    assert "cost" not in said
+    said = sentence(rows, {"other": []}, slo=missed | {"other": "not shown"})
+    assert said.startswith("No run is shown to meet the SLO")
+
+
+@pytest.mark.parametrize("runs", [2, 3, 7, 40])
+@pytest.mark.parametrize("word", ["met", "missed", "not shown", "mixed", ""])
+@pytest.mark.parametrize("priced", [False, True])
+@pytest.mark.parametrize("shaky", [0, 1, 2])
+def test_no_headline_has_more_than_25_words_or_names_a_setting(
+    runs: int, word: str, priced: bool, shaky: int
+) -> None:
+    names = [f"v{i}" for i in range(1, runs)]
+    values = {name: 10.0 * (i + 2) for i, name in enumerate(names)}
+    rows = [measure("whole.ttft_ms.p50", base=10, **values), measure("whole.itl_ms.p99", base=999, **values)]
+    if priced:
+        rows.append(measure("cost_per_million_output_tokens", "number", base=1, **values))
+    rotation = ("met", "missed", "not shown")
+    slo = {n: rotation[i % 3] if word == "mixed" else word for i, n in enumerate(["base", *names])}
+    said = sentence(rows, {name: [TOKENS] for name in names}, tuple(names[:shaky]), slo if word else None)
+    assert len(said.split()) <= 25, said
+    assert TOKENS[0] not in said
+    assert ("SLO" in said) == bool(word)
 
 
 def test_kv_sentences_only_where_runs_differ() -> None:

@@ -10,6 +10,7 @@ from simserve.metrics.definitions import DEFINITIONS
 from simserve.report.compare_differences import paired_charts, relative_differences
 from simserve.report.difference_words import changes_words, signed
 from simserve.report.load_words import load_in_words
+from simserve.report.study_words import sweep_headline
 from simserve.report.terms import anchor, definition_of, term_filter
 from simserve.report.verdict import asked_words, verdict
 from simserve.report.warnings import warnings
@@ -249,3 +250,28 @@ def test_the_load_is_said_as_it_was_asked_for(workload: dict[str, Any], words: s
 
 def test_a_load_that_nobody_saw_is_not_said() -> None:
     assert load(arrived=1, period_s=0.0) == "4,000 prompt and 200 output tokens on average"
+
+
+def sweep_sentence(costs: list[float], **settings: list[Any]) -> str:
+    points = [
+        {
+            "settings": {name: values[i] for name, values in settings.items()},
+            "means": {"cost_per_million_output_tokens": cost},
+            "slo": "met",
+        }
+        for i, cost in enumerate(costs)
+    ]
+    return sweep_headline({"points": points, "kind": "sweep", "targets": ["x"]}, points)
+
+
+def test_points_that_cost_the_same_to_three_digits_tie() -> None:
+    said = sweep_sentence([0.3371, 0.3369, 0.3374, 0.35], seqs=[64, 128, 64, 64], tp=[1, 1, 1, 2])
+    assert said.endswith("is 0.337, a tie of 3 points, all with tp = 1")
+    assert sweep_sentence([0.337, 0.337], tp=[1, 2]).endswith("is 0.337, a tie of 2 points")
+    assert sweep_sentence([0.337, 0.338], tp=[1, 2]).endswith("is 0.337 with tp = 1")
+
+
+@pytest.mark.parametrize("load", ["rate", "rate_scale", "users"])
+def test_the_load_is_never_chosen(load: str) -> None:
+    assert sweep_sentence([0.2, 0.3], tp=[1, 2], **{load: [1.5, 3.0]}).endswith("is 0.200 with tp = 1")
+    assert sweep_sentence([0.2, 0.3], **{load: [1.5, 3.0]}).endswith("is 0.200")
