@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from simserve.core.efficiency import COMPUTE_EFFICIENCY, MEMORY_EFFICIENCY
 from simserve.hardware import GpuSpec
 from simserve.model.dtypes import quantised_bytes
 
@@ -24,10 +25,6 @@ BYTES = {
 `fp8_ds_mla` is FlashMLA's layout of a latent of 576: 656 bytes (README, 2026-04).
 """
 
-COMPUTE_EFFICIENCY = 0.67
-"""Share of peak FLOP/s that the analytic fall-back assumes (FlashMLA README, 2026-04: 660 of 989 TFLOP/s)."""
-MEMORY_EFFICIENCY = 0.9
-"""Share of HBM bandwidth that the analytic fall-back assumes (FlashMLA README, 2026-04: 3.0 of 3.35 TB/s)."""
 LAUNCH_US = 3.0
 """Shortest kernel that the analytic fall-back assumes: launch and drain (assumption; measured tables bottom
 out at 2-10 us)."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simserve.core import PoolFacts, ReplicaResult, Result, WaitReason
-from simserve.latency.roofline import COMPUTE_EFFICIENCY, MEMORY_EFFICIENCY
+from simserve.core.efficiency import COMPUTE_EFFICIENCY, MEMORY_EFFICIENCY
 from simserve.metrics.groups import sides
 from simserve.metrics.intervals import held
 from simserve.metrics.utilisation import Use, contexts_read

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from simserve.latency.roofline import COMPUTE_EFFICIENCY, MEMORY_EFFICIENCY
+from simserve.core.efficiency import COMPUTE_EFFICIENCY, MEMORY_EFFICIENCY
 from simserve.study.row import Row
 from simserve.study.targets import Target
 
