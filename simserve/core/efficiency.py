@@ -1,4 +1,4 @@
-"""Which shares of a GPU's peaks its best kernels reach: what the roofline divides by, and what counts as full.
+"""Which shares of peak rates the best kernels reach: the roofline and the names of limits are held to them.
 
 FlashMLA's README (April 2026) reports 660 of 989 TFLOP/s and 3.0 of 3.35 TB/s on H800.
 """
