@@ -93,8 +93,8 @@ def test_one_rank_is_the_plain_replica(world: World, data) -> None:
     trace = data.draw(traces(sessions=True))
     options: dict[str, Any] = {"closed_loop": data.draw(st.sampled_from([None, 1, 3]))}
     one = ranked(plain, ranks=1).run(trace, **options)
-    one = replace(one, groups=(), op_ns={})  # these name the parts of a group's steps
-    results_agree(one, plain.run(trace, **options))
+    one = replace(one, groups=(), op_ns={}, pool_op_ns={})  # these name the parts of a group's steps
+    results_agree(one, replace(plain.run(trace, **options), pool_op_ns={}))
 
 
 @every_world
