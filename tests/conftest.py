@@ -22,7 +22,7 @@ def browser():
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        pytest.fail("playwright is missing: pip install 'simserve[dev]' (or set SIMSERVE_NO_BROWSER=1)")
+        pytest.fail("playwright is missing: pip install -e '.[dev]' (or set SIMSERVE_NO_BROWSER=1)")
     if not CHROMIUM.exists():
         pytest.fail(f"{CHROMIUM} is missing: apt-get install chromium (or set SIMSERVE_NO_BROWSER=1)")
     with sync_playwright() as playwright:

@@ -14,9 +14,10 @@ import traceback
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from simserve.cli import calibrate, capacity, compare, init, report, run, schema, search, size, sweep
+from simserve.cli.help import App, Group
 from simserve.errors import UserError
 
 EXIT_CODES = (
@@ -44,7 +45,7 @@ class _Later(TyperCommand):
         return group.commands[str(self.name)].make_context(info_name, args, parent=parent, **extra)
 
 
-class _Root(TyperGroup):
+class _Root(Group):
     """Adds the sub-commands and turns exceptions into a line on stderr and an exit code."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -91,11 +92,10 @@ def _say_broken(error: Exception, debug: bool) -> None:
     _say(f"internal error (a bug in simserve): {what} (run with --debug for the traceback)")
 
 
-app = typer.Typer(
+app = App(
     cls=_Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EXIT_CODES,
 )
 

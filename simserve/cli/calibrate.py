@@ -27,7 +27,7 @@ def calibrate(
         str, typer.Option(help="Engine whose constants are the start: vllm, sglang, ideal.")
     ] = "vllm",
     profiles: Profiles = [],  # noqa: B006
-    force: Annotated[bool, typer.Option(help="Overwrite the file.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Fit overhead constants by least squares, and write them with their interval and held-out error.
 

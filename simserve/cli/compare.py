@@ -20,7 +20,7 @@ def compare(
     what: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN...",
+            metavar="RUN",
             help="Result folders, and results of vllm bench serve, SGLang's bench_serving, AIPerf, "
             "GenAI-Perf, guidellm, inference-perf or llm-d. FILE#2 is the second run in a file.",
         ),

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simserve.cli import completion
+from simserve.cli.help import App
+
 if TYPE_CHECKING:
     from simserve.hardware import Figure, GpuSpec
+    from simserve.latency.profiles import ProfileStore
 
-app = typer.Typer(
+app = App(
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Examples:"
     "\n\nsimserve gpus"
     "\n\nsimserve gpus show h200_sxm"
@@ -32,17 +35,18 @@ def gpus(ctx: typer.Context, profiles: Profiles = [], as_json: AsJson = False) -
     if ctx.invoked_subcommand:
         return
     from simserve.hardware import gpu_names, load_gpu
+    from simserve.latency.profiles import ProfileStore
 
-    specs = [load_gpu(name, profiles) for name in gpu_names(profiles)]
+    specs, store = [load_gpu(name, profiles) for name in gpu_names(profiles)], ProfileStore(profiles)
     if as_json:
-        print(json.dumps([spec.model_dump(mode="json", exclude_none=True) for spec in specs], indent=2))
+        print(json.dumps([_facts(spec, store.ops(spec.name)) for spec in specs], indent=2))
     else:
-        _print_table(specs, profiles)
+        _print_table(specs, store)
 
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="Name of the GPU, as in a scenario.")],
+    name: Annotated[str, typer.Argument(autocompletion=completion.gpus, help="GPU, as in a scenario.")],
     profiles: Profiles = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
@@ -51,20 +55,25 @@ def show(
     Example: simserve gpus show h100_sxm
     """
     from simserve.hardware import load_gpu
+    from simserve.latency.profiles import ProfileStore
 
     spec = load_gpu(name, profiles)
+    kernels = ProfileStore(profiles).ops(spec.name)
     if as_json:
-        print(json.dumps(spec.model_dump(mode="json", exclude_none=True), indent=2))
+        print(json.dumps(_facts(spec, kernels), indent=2))
     else:
-        _print_gpu(spec)
+        _print_gpu(spec, kernels)
 
 
-def _print_table(specs: list[GpuSpec], profiles: list[Path]) -> None:
+def _facts(spec: GpuSpec, kernels: list[str]) -> dict[str, Any]:
+    return {**spec.model_dump(mode="json", exclude_none=True), "kernels_measured": kernels}
+
+
+def _print_table(specs: list[GpuSpec], store: ProfileStore) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    from simserve.latency.profiles import ProfileStore
     from simserve.units import GIB, TERA
 
     title = "GPUs (vendor figures, dense; link: NVLink or Infinity Fabric, one way)"
@@ -75,7 +84,6 @@ def _print_table(specs: list[GpuSpec], profiles: list[Path]) -> None:
     for title in ("HBM GiB", "TB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "link GB/s", "FLOP/B bf16"):
         table.add_column(title, justify="right")
     table.add_column("kernels", no_wrap=True)
-    store = ProfileStore(profiles)
     for spec in specs:
         peaks = spec.peak_flops
         table.add_row(
@@ -86,12 +94,16 @@ def _print_table(specs: list[GpuSpec], profiles: list[Path]) -> None:
             f"{peaks['fp8'] / TERA:.0f}" if "fp8" in peaks else "-",
             f"{spec.nvlink_bytes_per_s / 1e9:.0f}" if spec.nvlink else "-",
             f"{spec.ridge():.0f}",
-            "measured" if store.ops(spec.name) else "estimated",
+            f"{len(ops)} measured" if (ops := store.ops(spec.name)) else "estimated",
         )
     Console().print(table)
+    print(
+        "kernels: operations with measured latencies; the rest is estimated (roofline).\n"
+        "`simserve gpus show NAME` lists them."
+    )
 
 
-def _print_gpu(spec: GpuSpec) -> None:
+def _print_gpu(spec: GpuSpec, kernels: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -103,6 +115,10 @@ def _print_gpu(spec: GpuSpec) -> None:
         note = f" ({figure.note})" if figure.note else ""
         table.add_row(label, value, f"{figure.source}, {figure.date}{note}")
     Console().print(table)
+    if kernels:
+        print(f"Measured kernels: {', '.join(kernels)}; ranges: simserve profile show {spec.name}")
+    else:
+        print("No kernel of this GPU was measured: every step time is estimated (roofline)")
 
 
 def _figures(spec: GpuSpec) -> list[tuple[str, str, Figure]]:

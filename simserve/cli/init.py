@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from simserve.cli import completion
 from simserve.cli.overwrite import refuse_to_overwrite
 from simserve.errors import UserError
 
@@ -20,9 +21,15 @@ _WORDS_OF_YAML = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
 def init(
-    model: str | None = typer.Option(None, help="Model: `simserve models` lists them; or a config.json."),
-    gpu: str | None = typer.Option(None, help="GPU: `simserve gpus` lists them."),
-    engine: str | None = typer.Option(None, help="Engine and version; default: vllm-0.33."),
+    model: str | None = typer.Option(
+        None, autocompletion=completion.models, help="Model: `simserve models` lists them; or a config.json."
+    ),
+    gpu: str | None = typer.Option(
+        None, autocompletion=completion.gpus, help="GPU: `simserve gpus` lists them."
+    ),
+    engine: str | None = typer.Option(
+        None, autocompletion=completion.engines, help="Engine and version; default: vllm-0.33."
+    ),
     replicas: int | None = typer.Option(None, min=1, help="Copies of the model; default: 1."),
     tp: int | None = typer.Option(None, min=1, help="GPUs that share each copy; default: 1."),
     trace: str | None = typer.Option(None, metavar="FILE", help="Request trace to replay."),

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simserve.cli import completion
+from simserve.cli.help import App
 from simserve.cli.models_text import print_ledger, print_model, print_table
 
 if TYPE_CHECKING:
     from simserve.model import MemoryLedger, ModelSpec, Parallelism
     from simserve.model.dtypes import WeightsDtype
 
-app = typer.Typer(
+app = App(
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Examples:"
     "\n\nsimserve models"
     "\n\nsimserve models show deepseek-v3 --gpu h200_sxm --tp 8 --weights-dtype fp8"
@@ -42,8 +43,17 @@ def models(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A preset, a Hugging Face name, or the path of a config.json.")],
-    gpu: Annotated[str | None, typer.Option(help="GPU whose memory is to be divided up.")] = None,
+    name: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.models,
+            help="A preset, a Hugging Face name, or the path of a config.json.",
+        ),
+    ],
+    gpu: Annotated[
+        str | None,
+        typer.Option(autocompletion=completion.gpus, help="GPU whose memory is to be divided up."),
+    ] = None,
     tp: Annotated[int, typer.Option(help="Tensor parallelism.")] = 1,
     pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
     dp: Annotated[int, typer.Option(help="Data-parallel attention ranks.")] = 1,
@@ -59,7 +69,10 @@ def show(
         str, typer.Option(help="bf16, fp8, fp8_ds_mla, int8, int4; auto: what the checkpoint asks for.")
     ] = "auto",
     engine: Annotated[
-        str, typer.Option(help="Engine version whose defaults and accounting hold.")
+        str,
+        typer.Option(
+            autocompletion=completion.engines, help="Engine version whose defaults and accounting hold."
+        ),
     ] = "vllm-0.33",
     sequences: Annotated[int, typer.Option(help="Sequences of the decode step (of one DP rank).")] = 32,
     context: Annotated[int, typer.Option(help="Their context in tokens.")] = 2048,

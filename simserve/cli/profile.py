@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simserve.cli import profile_check, profile_import, profile_run
+from simserve.cli import completion, profile_check, profile_import, profile_run
+from simserve.cli.help import App
 from simserve.cli.overwrite import refuse_to_overwrite
 from simserve.cli.step_text import print_parts
 
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
     from simserve.latency import ProfileStore
     from simserve.latency.profile_file import ProfileTable
 
-app = typer.Typer(
+app = App(
     help="Kernel profiles: show, step, import, measure (run) and check latencies of kernels.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Examples:"
     "\n\nsimserve profile show h100_sxm"
     "\n\nsimserve profile import aiconfigurator installed --out my_profiles --gpu b300_sxm",
@@ -35,7 +35,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")
 
 @app.command()
 def show(
-    gpu: Annotated[str, typer.Argument(help="GPU whose tables to list.")],
+    gpu: Annotated[str, typer.Argument(autocompletion=completion.gpus, help="GPU whose tables to list.")],
     profiles: Profiles = [],  # noqa: B006
     html: Annotated[
         Path | None, typer.Option(help="Also write a page with heat maps of efficiency to this file.")
@@ -88,9 +88,13 @@ def _write_page(
 @app.command()
 def step(
     model: Annotated[
-        str, typer.Argument(help="A preset, a Hugging Face name, or the path of a config.json.")
+        str,
+        typer.Argument(
+            autocompletion=completion.models,
+            help="A preset, a Hugging Face name, or the path of a config.json.",
+        ),
     ],
-    gpu: Annotated[str, typer.Argument(help="GPU, as in a scenario.")],
+    gpu: Annotated[str, typer.Argument(autocompletion=completion.gpus, help="GPU, as in a scenario.")],
     decodes: Annotated[int, typer.Option(help="Sequences that compute one token each.")] = 0,
     context: Annotated[int, typer.Option(help="Their mean context.")] = 1024,
     prefill: Annotated[int, typer.Option(help="New tokens of one prompt chunk.")] = 0,

@@ -12,9 +12,10 @@ from typing import Annotated
 
 import typer
 
+from simserve.cli.help import App
 from simserve.cli.overwrite import refuse_to_overwrite
 
-app = typer.Typer(no_args_is_help=True, help="Import measurements made by others.")
+app = App(no_args_is_help=True, help="Import measurements made by others.")
 
 
 _Out = Annotated[Path, typer.Option("--out", help="Folder to write <gpu>/<op>.parquet into.")]

@@ -18,6 +18,7 @@ def cli_reference() -> str:
     group = typer.main.get_command(app)
     context = typer.Context(group, info_name="simserve")
     text = get_docs_for_click(obj=group, ctx=context, name="simserve", title="Every command")
+    text = text.replace("\\[", "[")  # brackets that the terminal's markup would take
     made = "Made from `simserve COMMAND --help`: `make reference`."
     head, _, rest = text.partition("\n")
     return "\n".join(line.rstrip() for line in f"{head}\n\n{made}\n{rest}".splitlines()).rstrip() + "\n"

@@ -17,8 +17,8 @@ def report(
         str | None,
         typer.Option(
             metavar="svg|png|json",
-            help="Also write every chart to DIR/figures; json is for plotly; png needs simserve\\[figures] "
-            "and a Chrome or Chromium.",
+            help="Also write every chart to DIR/figures; json is for plotly; png needs a Chrome and kaleido: "
+            "pip install -e '.\\[figures]' in your clone.",
         ),
     ] = None,
     export: Annotated[

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from simserve.cli import completion
 from simserve.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 
 def run(
-    file: str = typer.Argument(help="Scenario file, or one that ships, such as scenarios/demo.yaml."),
+    file: str = typer.Argument(
+        autocompletion=completion.scenario_files,
+        help="Scenario file, or one that ships, such as scenarios/demo.yaml.",
+    ),
     out: Path | None = typer.Option(None, help="Result folder; default: reports/<the scenario's name>."),
     force: bool = typer.Option(False, "--force", help="Replace an existing result folder."),
     overrides: list[str] = typer.Option(

@@ -44,7 +44,7 @@ def search(
 ) -> None:
     """Search the space of the `search:` block for points that are best in one or several aims.
 
-    Needs optuna: pip install 'simserve\\[search]'.
+    Needs optuna; in your clone: pip install -e '.\\[search]'.
 
     Examples:
 

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simserve.cli import completion
+
 if TYPE_CHECKING:
     from simserve.scenario.load import LoadedScenario
     from simserve.study.campaign import Campaign, Counts
 
-File = Annotated[str, typer.Argument(help="Scenario file, or one that ships.")]
+File = Annotated[
+    str, typer.Argument(autocompletion=completion.scenario_files, help="Scenario file, or one that ships.")
+]
 Out = Annotated[Path | None, typer.Option(help="Result folder; default: reports/<name>-<command>.")]
 Force = Annotated[bool, typer.Option("--force", help="Start anew, even if the folder holds a study.")]
 Overrides = Annotated[

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simserve.cli.help import App
 from simserve.cli.overwrite import refuse_to_overwrite
 from simserve.errors import TraceError
 
@@ -14,9 +15,8 @@ if TYPE_CHECKING:
     from simserve.core import Trace
     from simserve.workload import SyntheticSpec
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Examples:"
     "\n\nsimserve trace show traces/chat.csv.gz"
     "\n\nsimserve trace synth chat my.csv.gz --seed 7"
@@ -65,8 +65,12 @@ def show(
 ) -> None:
     """Show a trace: lengths, arrivals, prefix reuse, and what its reader assumed.
 
-    Examples:  simserve trace show traces/long_context.jsonl.gz --html long.html  |
-    simserve trace show traces/long_context.jsonl.gz --cache  |
+    Examples:
+
+    simserve trace show traces/long_context.jsonl.gz --html long.html
+
+    simserve trace show traces/long_context.jsonl.gz --cache
+
     simserve trace show lengths.csv -o "arrivals={kind: poisson, rate_per_s: 2}"
     """
     from simserve.cli.trace_source import any_trace
@@ -119,7 +123,10 @@ def convert(
 
     IN may be what vllm bench serve, SGLang's bench_serving, AIPerf, guidellm or inference-perf measured.
 
-    Examples:  simserve trace convert traces/chat.csv.gz chat.parquet  |
+    Examples:
+
+    simserve trace convert traces/chat.csv.gz chat.parquet
+
     simserve trace convert bench.json chat.csv.gz
     """
     from simserve.cli.trace_source import any_trace, measured_notes
@@ -134,7 +141,7 @@ def convert(
 @app.command()
 def synth(
     preset: Annotated[
-        str | None, typer.Argument(metavar="[PRESET]", help="chat, code or long-context.")
+        str | None, typer.Argument(metavar="PRESET", help="chat, code or long-context.")
     ] = None,
     out: Annotated[Path | None, typer.Argument(metavar="OUT", help="File to write; .gz compresses.")] = None,
     spec: Annotated[
@@ -149,7 +156,10 @@ def synth(
 ) -> None:
     """Generate a trace from a preset or a specification; the same seed gives the same trace.
 
-    Examples:  simserve trace synth chat my-chat.csv.gz --requests 500 --seed 7  |
+    Examples:
+
+    simserve trace synth chat my-chat.csv.gz --requests 500 --seed 7
+
     simserve trace synth --spec my-workload.yaml my.jsonl.gz
     """
     from simserve.workload import synthesize
@@ -179,7 +189,7 @@ def synth(
 @app.command()
 def fetch(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Public trace; without it, all are listed.")
+        str | None, typer.Argument(metavar="NAME", help="Public trace; without it, all are listed.")
     ] = None,
     to: Annotated[Path, typer.Option("--to", help="Folder to put it in.")] = Path(),
     force: Force = False,

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simserve.cli import validate_measured, validate_memory, validate_published
+from simserve.cli.help import App
 
 if TYPE_CHECKING:
     from simserve.validate.golden import Comparison
     from simserve.validate.golden_file import LogRefused
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Example:  simserve validate golden tests/conformance",
+    epilog="Example: simserve validate golden tests/conformance",
 )
 
 

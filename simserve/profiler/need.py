@@ -33,7 +33,8 @@ def need_torch() -> ModuleType:
         return importlib.import_module("torch")
     except ImportError as error:
         raise ProfileError(
-            f"profiling needs torch, which cannot be imported ({error}): pip install 'simserve[profile]'"
+            f"profiling needs torch, which cannot be imported ({error}); in your clone: "
+            "pip install -e '.[profile]'"
         ) from error
 
 

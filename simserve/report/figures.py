@@ -1,6 +1,6 @@
 """The report's charts as files, in the light palette: SVG of our own drawing, PNG, or what plotly reads.
 
-For PNG plotly draws, through kaleido and a browser that kaleido starts: an extra, `simserve[figures]`, and a
+For PNG plotly draws, through kaleido and a browser that kaleido starts: the extra `figures`, and a
 Chrome or Chromium. SVG and `json` need neither.
 """
 
@@ -104,8 +104,8 @@ def _check_drawing() -> None:
         import kaleido  # noqa: F401
     except ImportError as error:
         raise ScenarioError(
-            "--figures png needs kaleido: pip install 'simserve[figures]'; --figures svg needs nothing, and "
-            "the report itself is complete without"
+            "--figures png needs kaleido; in your clone: pip install -e '.[figures]'; --figures svg needs "
+            "nothing, and the report itself is complete without"
         ) from error
     if _browser() is None:
         raise ScenarioError(

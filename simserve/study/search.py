@@ -63,7 +63,7 @@ def open_study(it: LoadedScenario, spec: SearchSpec, folder: Path, url: str | No
         import optuna
     except ImportError as error:
         raise ScenarioError(
-            "simserve search needs optuna, which is not installed: pip install 'simserve[search]'"
+            "simserve search needs optuna, which is not installed; in your clone: pip install -e '.[search]'"
         ) from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     ways = optuna.study.StudyDirection

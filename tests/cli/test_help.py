@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import typer
 
 import simserve as package
+from simserve.cli import app
 
 Call = Callable[..., Any]
 
@@ -52,10 +55,32 @@ def test_schema_describes_every_key(simserve: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "extra"), [("search", "simserve[search]"), ("report", "simserve[figures]")]
+    ("command", "extra"),
+    [("search", "pip install -e '.[search]'"), ("report", "pip install -e '.[figures]'")],
 )
 def test_help_keeps_the_brackets_of_extras(command: str, extra: str, simserve: Call) -> None:
-    assert extra in simserve(command, "--help").stdout
+    words = simserve(command, "--help").stdout.replace("│", " ").split()
+    assert extra in " ".join(words)
+
+
+def every_command(group: Any = None, *path: str) -> list[tuple[str, ...]]:
+    group = group or typer.main.get_group(app)
+    context = typer.Context(group)
+    found = [path]
+    for name in group.list_commands(context) if hasattr(group, "list_commands") else ():
+        one = group.get_command(context, name)
+        loaded = one.make_context(name, ["--help"], parent=context, resilient_parsing=True).command
+        found += every_command(loaded, *path, name)
+    return found
+
+
+@pytest.mark.parametrize("command", every_command(), ids=" ".join)
+def test_values_have_plain_names_and_flags_none(command: tuple[str, ...], simserve: Call) -> None:
+    text = simserve(*command, "--help").stdout
+    assert f"{' '.join(('root', *command))} [OPTIONS]" in text
+    assert not re.search(r"<(bool|str|int|float|path|list)\b|[{]\w+[}]|\[\[|--no-(?!cache)|  [|]", text)
+    description = text.partition("Usage:")[2].partition("─")[0].strip().splitlines()
+    assert any(line.strip() for line in description[1:]), "says what it does"
 
 
 @pytest.mark.parametrize("command", ["trace", "models", "gpus", "profile", "init"])

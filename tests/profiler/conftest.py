@@ -15,7 +15,7 @@ NEEDS_TORCH = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    skip = pytest.mark.skip(reason="torch is not installed: pip install 'simserve[profile]'")
+    skip = pytest.mark.skip(reason="torch is not installed: pip install -e '.[profile]'")
     for item in items:
         if item.path.parent == Path(__file__).parent and item.path.name in NEEDS_TORCH and not HAS_TORCH:
             item.add_marker(skip)

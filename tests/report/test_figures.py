@@ -100,7 +100,7 @@ def test_an_unknown_kind_of_trace_is_not_left_out() -> None:
 
 
 def test_figures_in_png(folder: Path, browser: Any) -> None:
-    pytest.importorskip("kaleido", reason="kaleido is missing: pip install 'simserve[figures]'")
+    pytest.importorskip("kaleido", reason="kaleido is missing: pip install -e '.[figures]'")
     files = write_figures(folder, "png")
     assert {file.name for file in files} == {f"{name}.png" for name in CHARTS}
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in files)

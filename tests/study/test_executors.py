@@ -97,12 +97,12 @@ def test_a_missing_ray_says_what_to_install(
     path = study_file("sweep: {over: {pools.0.tp: [1]}}\n")
     done = simserve("sweep", path, "--out", "out", "--executor", "ray")
     assert done.exit_code == 2
-    assert "pip install 'simserve[ray]'" in done.stderr
+    assert "pip install -e '.[ray]'" in done.stderr
 
 
 @pytest.fixture
 def ray_executor(it: LoadedScenario) -> Iterator[RayExecutor]:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'simserve[ray]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
     executor = EXECUTORS.get("ray")(it, 2, None)
     assert isinstance(executor, RayExecutor)
     yield executor

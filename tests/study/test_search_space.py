@@ -97,7 +97,7 @@ def test_a_missing_optuna_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
     done = simserve("search", study_file(SEARCH), "--out", "out", "--workers", 1)
     assert done.exit_code == 2
-    assert "pip install 'simserve[search]'" in done.stderr
+    assert "pip install -e '.[search]'" in done.stderr
 
 
 def test_a_database_that_cannot_be_reached_is_named_without_its_password(

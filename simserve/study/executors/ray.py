@@ -145,7 +145,7 @@ def _ray() -> Any:
         import ray
     except ImportError as error:
         raise ScenarioError(
-            "--executor ray needs Ray, which is not installed: pip install 'simserve[ray]' "
+            "--executor ray needs Ray, which is not installed; in your clone: pip install -e '.[ray]' "
             "(or leave --executor out: local processes need nothing)"
         ) from error
     import ray.exceptions
