@@ -262,6 +262,7 @@ def _print_results(
 ) -> None:
     from rich.console import Console
 
+    from simserve.cli.check import columns_lines
     from simserve.cli.comparison_table import comparison_table
     from simserve.cli.replications_text import replication_lines
     from simserve.cli.summary_table import summary_table
@@ -284,7 +285,7 @@ def _print_results(
     else:
         console.print(summary_table(scenario, summaries[scenario.base_name]))
     base = deployments[scenario.base_name].manifest("")
-    for line in dict.fromkeys(taken(base)):
+    for line in dict.fromkeys((*taken(base), *columns_lines(base["trace"]))):
         console.print(line)
     if scenario.published:
         from simserve.cli.published_table import published_table

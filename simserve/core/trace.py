@@ -5,6 +5,7 @@ Rows are in arrival order. Times are integer nanoseconds from the first arrival.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +27,8 @@ class TraceOrigin:
     """What the reader took for granted (time unit, block size ...), in words."""
     changes: tuple[str, ...] = ()
     """What was dropped, reordered or changed, with counts, in words."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Role to the column that was taken for it, where the reader chose among a file's names."""
 
 
 @dataclass(frozen=True)

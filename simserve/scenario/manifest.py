@@ -31,9 +31,7 @@ def manifest(deployment: Deployment, command: str) -> dict[str, Any]:
         "scenario_name": scenario.name,
         "seed": scenario.seed,
         "trace": _trace(deployment.trace),
-        "workload": scenario.workload.model_dump(
-            mode="json", exclude_none=True, exclude={"trace", "format", "trace_options", "columns"}
-        ),
+        "workload": scenario.workload.model_dump(mode="json", exclude_none=True, exclude=_OF_THE_FILE),
         "model": _model(deployment),
         "pools": [_pool(pool) for pool in deployment.pools],
         "router": router_words(scenario.router),
@@ -82,6 +80,7 @@ def _settings(deployment: Deployment) -> dict[str, Any]:
     return {**plain, "profiles": [portable(name, deployment.loaded.folder) for name in scenario.profiles]}
 
 
+_OF_THE_FILE = {"trace", "format", "trace_options", "columns", "tokenizer"}
 _DESCRIBED = {"name", "seed", "model", "engine", "workload", "pools", "router", "slo"}
 
 
@@ -93,6 +92,7 @@ def _trace(trace: Trace) -> dict[str, Any]:
         "sha256": origin.sha256,
         "assumptions": list(origin.assumptions),
         "changes": list(origin.changes),
+        **({"columns": dict(origin.columns)} if origin.columns else {}),
         "requests": len(trace),
         "requests_sha256": requests_sha256(trace.prompt_tokens, trace.output_tokens),
     }

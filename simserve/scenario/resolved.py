@@ -92,6 +92,8 @@ def _workload(deployment: Deployment, plain: dict[str, Any]) -> dict[str, Any]:
     if "trace" in plain:
         plain["trace"] = portable(plain["trace"], deployment.loaded.folder)
         plain["format"] = deployment.trace.origin.format
+    if "tokenizer" in plain:
+        plain["tokenizer"] = portable(plain["tokenizer"], deployment.loaded.folder)
     return plain
 
 

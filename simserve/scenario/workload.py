@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from simserve.core import Trace
 from simserve.errors import ScenarioError
+from simserve.scenario.files import find
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.workload_spec import WorkloadSpec
 from simserve.units import NS_PER_S
@@ -41,7 +43,8 @@ def depends_on_seed(workload: WorkloadSpec) -> bool:
     """Return True if another seed gives another trace."""
     thinned = workload.scale_by == "thin" and workload.rate_scale != 1
     thinking = workload.closed_loop is not None and workload.closed_loop.think_s is not None
-    return workload.synthetic is not None or workload.quantised == "spread" or thinned or thinking
+    drawn = workload.synthetic is not None or workload.rate is not None
+    return drawn or workload.quantised == "spread" or thinned or thinking
 
 
 def _source(loaded: LoadedScenario) -> Trace:
@@ -54,8 +57,27 @@ def _source(loaded: LoadedScenario) -> Trace:
             READERS.get(workload.format)
     path = _trace_path(loaded, str(workload.trace))
     with loaded.blame("workload", "trace"):
-        columns = {} if workload.columns is None else {"columns": workload.columns}
-        return load_trace(path, workload.format or "auto", **workload.trace_options, **columns)
+        return load_trace(
+            path,
+            workload.format or "auto",
+            closed_loop=workload.closed_loop is not None,
+            **_reader_options(loaded),
+        )
+
+
+def _reader_options(loaded: LoadedScenario) -> dict[str, Any]:
+    """Return the options of the trace's format: its own, and those that are keys of the workload."""
+    workload = loaded.scenario.workload
+    options = dict(workload.trace_options)
+    if workload.rate is not None:
+        options |= {"rate": workload.rate, "seed": loaded.scenario.seed}
+    for key in ("columns", "tokens_per_word"):
+        if getattr(workload, key) is not None:
+            options[key] = getattr(workload, key)
+    if workload.tokenizer is not None:
+        found = find(workload.tokenizer, loaded.folder)
+        options["tokenizer"] = workload.tokenizer if found is None else str(found)
+    return options
 
 
 def _trace_path(loaded: LoadedScenario, name: str) -> Path:

@@ -27,6 +27,18 @@ class WorkloadSpec(Part):
         description="Which column is which: {arrival: ts, prompt_tokens: in, output_tokens: out}; "
         "default: by their names.",
     )
+    tokenizer: str | None = Field(
+        None,
+        min_length=1,
+        description="Tokenizer that counts a trace of texts (ShareGPT, OpenAI messages): a tokenizer.json, a "
+        "folder with one, or a model's name on Hugging Face.",
+    )
+    tokens_per_word: Annotated[float, Field(gt=0, le=100)] | None = Field(
+        None, description="Tokens a word for a trace of texts, instead of a tokenizer: an assumption."
+    )
+    rate: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
+        None, description="Requests per second, as a Poisson process, for a trace without arrivals."
+    )
     synthetic: SyntheticSpec | None = Field(None, description="A generated workload instead of a trace.")
     window_s: tuple[float, float] | None = Field(
         None, strict=False, description="Keep only arrivals in [start, end) seconds of the trace's own time."
@@ -64,6 +76,15 @@ class WorkloadSpec(Part):
             raise ValueError("format belongs to a trace, not to a synthetic workload")
         if self.columns is not None and self.trace is None:
             raise ValueError("columns belong to a trace, not to a synthetic workload")
+        for key in ("tokenizer", "tokens_per_word"):
+            if getattr(self, key) is not None and self.trace is None:
+                raise ValueError(f"{key} belongs to a trace of texts, not to a synthetic workload")
+        if self.tokenizer is not None and self.tokens_per_word is not None:
+            raise ValueError("tokenizer and tokens_per_word both say how to count: leave one of them out")
+        if self.rate is not None and self.trace is None:
+            raise ValueError("rate is for a trace without arrivals; here it is synthetic.arrivals.rate_per_s")
+        if self.rate is not None and self.closed_loop is not None:
+            raise ValueError("rate and closed_loop both say when requests come: leave one of them out")
         if self.columns is not None and self.format not in (None, "columns"):
             raise ValueError(f"columns say what format {self.format!r} knows already: leave one of them out")
         if self.window_s is not None and not 0 <= self.window_s[0] < self.window_s[1]:

@@ -15,7 +15,7 @@ from simserve.errors import UserError
 from simserve.scenario.build import Parts, build
 from simserve.scenario.document import Document
 from simserve.scenario.load import LoadedScenario, changed
-from simserve.scenario.workload import build_trace
+from simserve.scenario.workload import build_trace, depends_on_seed
 from simserve.study.row import Row, simulate_row
 
 KEPT_TRACES = 4
@@ -59,9 +59,8 @@ class Bench:
 
     def trace(self, it: LoadedScenario) -> Trace:
         """Return the workload of a scenario; the last few are kept."""
-        seeded = it.scenario.workload.synthetic is not None or it.scenario.workload.rate_scale < 1
-        seeded = seeded or it.scenario.workload.quantised == "spread"
-        key = f"{it.scenario.workload!r} {it.scenario.seed if seeded else ''}"
+        workload = it.scenario.workload
+        key = f"{workload!r} {it.scenario.seed if depends_on_seed(workload) else ''}"
         if key not in self._traces:
             self._traces[key] = build_trace(it)
             while len(self._traces) > KEPT_TRACES:

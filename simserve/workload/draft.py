@@ -5,7 +5,7 @@ Every reader ends here, so that sorting, counting and numbering are the same for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
@@ -17,7 +17,7 @@ from simserve.errors import TraceError
 from simserve.units import NS_PER_S
 from simserve.workload.select import take_rows
 from simserve.workload.sessions import nominal_arrivals
-from simserve.workload.source import TraceFile
+from simserve.workload.source import TraceFile, shown
 
 Int64 = NDArray[np.int64]
 LONGEST_IDLE_NS = 10**8 * NS_PER_S
@@ -34,6 +34,22 @@ class Rows(Protocol):
     def line_of(self, row: int) -> int:
         """Return the line of a row."""
         ...
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Some of a file's rows, counted anew from 0."""
+
+    every: Rows
+    kept: Sequence[int] | Int64
+
+    def fail(self, row: int, message: str) -> NoReturn:
+        """Raise a `TraceError` about one of them."""
+        self.every.fail(int(self.kept[row]), message)
+
+    def line_of(self, row: int) -> int:
+        """Return the line of one of them."""
+        return self.every.line_of(int(self.kept[row]))
 
 
 @dataclass
@@ -57,6 +73,8 @@ class Draft:
     request_ids: Sequence[object] | None = None
     """Ids of the requests, if the format has any: duplicates are counted."""
     labels: dict[str, NDArray[np.object_]] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+    """Role to the column that was taken for it, where the reader chose."""
     assumptions: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     rows: Rows | None = None
@@ -70,6 +88,28 @@ class Draft:
         """Record that `count` rows were changed or are odd; nothing if the count is zero."""
         if count:
             self.changes.append(f"{count:,} {note}")
+
+
+def check_cached(draft: Draft, name: str, values: Iterable[object]) -> None:
+    """Raise `TraceError` about the first count of cached tokens that is none, or above its prompt.
+
+    A missing or empty value is unknown, and passes.
+    """
+    assert draft.rows is not None, "a reader with cached tokens knows its rows"
+    for row, value in enumerate(values):
+        text = "" if value is None else str(value).removesuffix(".0")
+        if not text:
+            continue
+        if not (text.isascii() and text.isdigit()):
+            draft.rows.fail(
+                row, f"{name} is {shown(value)}; allowed is a whole number of tokens from 0, or none"
+            )
+        if int(text) > draft.prompt_tokens[row]:
+            draft.rows.fail(
+                row,
+                f"{name} is {text}, above the prompt's {draft.prompt_tokens[row]:,} tokens; allowed is a "
+                "part of the prompt",
+            )
 
 
 def finish(draft: Draft) -> Trace:
@@ -89,6 +129,7 @@ def finish(draft: Draft) -> Trace:
         draft.file.sha256,
         tuple(draft.assumptions),
         tuple(draft.changes),
+        draft.columns,
     )
     trace = Trace(
         arrival_ns=arrival_ns - arrival_ns.min(),

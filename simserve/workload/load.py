@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from simserve.core import Trace
 from simserve.errors import TraceError, nearest
-from simserve.workload.no_lengths import without_lengths
 from simserve.workload.readers.base import READERS, ReaderOptions, TraceReader
 from simserve.workload.source import TraceFile, shown
 
@@ -21,11 +20,21 @@ PLAIN = (
 )
 
 
-def load_trace(path: str | Path, format: str = "auto", **options: Any) -> Trace:
-    """Read the trace at `path` (gzip or not).
+ELSEWHERE = {
+    "rate": "its files have arrivals; rate_scale in the scenario's workload changes their rate",
+    "tokenizer": "its files have lengths, which are taken",
+    "tokens_per_word": "its files have lengths, which are taken",
+    "columns": "it has columns of its own",
+}
+"""Why a format may lack an option that others have."""
+
+
+def load_trace(path: str | Path, format: str = "auto", *, closed_loop: bool = False, **options: Any) -> Trace:
+    """Read the trace at `path` (compressed with gzip or zstd, or not).
 
     `format` is a registered name or "auto", which looks at the content. `options` are those of the format
-    (see its `Options`). What the reader assumed and changed is in the trace's `origin`.
+    (see its `Options`). With `closed_loop` clients say when requests are sent, so a file without arrivals
+    will do. What the reader assumed and changed is in the trace's `origin`.
 
     Raises `TraceError` with file, line and value for anything that cannot be read exactly.
     """
@@ -35,6 +44,8 @@ def load_trace(path: str | Path, format: str = "auto", **options: Any) -> Trace:
     by_hand = format == "auto" and "columns" in options
     name = FALLBACK if by_hand else sniff(file) if format == "auto" else format
     reader = READERS.get(name)()
+    if closed_loop and "closed_loop" in reader.Options.model_fields:
+        options["closed_loop"] = True
     return reader.read(file, _checked(file, name, reader, options))
 
 
@@ -46,8 +57,11 @@ def sniff(file: TraceFile) -> str:
     if len(claims) == 1:
         return claims[0]
     known = ", ".join(READERS)
-    if reason := without_lengths(file):
-        raise TraceError(f"{file.path}: {reason}")
+    if "Metric" in file.header and file.header & {"avg", "p99"}:
+        raise TraceError(
+            f"{file.path}: AIPerf's CSV holds statistics, not requests: give profile_export.jsonl, which "
+            "AIPerf writes beside it, with a line per request"
+        )
     if claims:
         raise TraceError(f"{file.path}: could be any of {', '.join(claims)}: name the format")
     raise TraceError(
@@ -59,16 +73,14 @@ def _checked(file: TraceFile, name: str, reader: TraceReader, options: dict[str,
     known = reader.Options.model_fields
     for option in options:
         if option not in known:
+            why = f": {ELSEWHERE[option]}" if option in ELSEWHERE else nearest(option, known)
             allowed = ", ".join(known) or "none"
-            raise TraceError(
-                f"{file.path}: format {name} has no option {option!r}{nearest(option, known)}; "
-                f"options: {allowed}"
-            )
+            raise TraceError(f"{file.path}: format {name} has no option {option!r}{why}; options: {allowed}")
     try:
         return reader.Options(**options)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise TraceError(
-            f"{file.path}: option {place} of format {name}: {first['msg']}, not {shown(first['input'])}"
-        ) from error
+        message = first["msg"].removeprefix("Value error, ")
+        found = f"option {place} of format {name}: {message}, not {shown(first['input'])}"
+        raise TraceError(f"{file.path}: {found if place else message}") from error

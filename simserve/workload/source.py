@@ -15,13 +15,14 @@ from simserve.errors import TraceError, nearest
 from simserve.workload.json_list import elements, is_lines, list_start
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _BOM = b"\xef\xbb\xbf"
 _SHOWN = 60
 
 
 @dataclass(frozen=True)
 class TraceFile:
-    """An opened trace file; gzip (recognised by content) and a byte order mark are already taken off."""
+    """An opened trace file: gzip and zstd (by their first bytes) and a byte order mark are taken off."""
 
     path: Path
     data: bytes
@@ -30,15 +31,20 @@ class TraceFile:
 
     @classmethod
     def open(cls, path: str | Path) -> TraceFile:
-        """Read `path`. Raises `TraceError` if it is missing, no file, or a damaged gzip."""
+        """Read `path`. Raises `TraceError` if it is missing, no file, or damaged where compressed."""
         path = Path(path)
         if path.is_dir():
             raise TraceError(f"{path}: is a folder, not a trace file")
         if not path.exists():
             siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
             raise TraceError(f"{path}: no such trace file{nearest(path.name, siblings)}")
-        stored = path.read_bytes()
-        data = _gunzip(path, stored) if stored.startswith(_GZIP_MAGIC) else stored
+        try:
+            stored = path.read_bytes()
+        except OSError as error:
+            raise TraceError(
+                f"{path}: cannot be read ({error.strerror}); allowed is a readable file"
+            ) from error
+        data = _decompressed(path, stored)
         return cls(path, data.removeprefix(_BOM), hashlib.sha256(stored).hexdigest())
 
     @cached_property
@@ -107,8 +113,17 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-def _gunzip(path: Path, stored: bytes) -> bytes:
+def _decompressed(path: Path, stored: bytes) -> bytes:
+    import pyarrow as pa
+
     try:
-        return gzip.decompress(stored)
+        if stored.startswith(_GZIP_MAGIC):
+            return gzip.decompress(stored)
+        if stored.startswith(_ZSTD_MAGIC):
+            return pa.CompressedInputStream(pa.BufferReader(stored), "zstd").read()
     except (OSError, EOFError, zlib.error) as error:
-        raise TraceError(f"{path}: damaged gzip file: {error}") from error
+        kind = "gzip" if stored.startswith(_GZIP_MAGIC) else "zstd"
+        raise TraceError(
+            f"{path}: damaged {kind} file: {error}; allowed is a whole one, or the file uncompressed"
+        ) from error
+    return stored

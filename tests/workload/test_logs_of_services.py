@@ -183,11 +183,11 @@ AIPERF_CSV = "Metric,avg,min,max,p99,p50,std\nRequest Latency (ms),12,1,20,19,11
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (json.dumps(SHAREGPT), ["ShareGPT", "tokenizer", "prompt_tokens"]),
-        (json.dumps(SHAREGPT, indent=2), ["ShareGPT", "tokenizer"]),
+        (json.dumps(SHAREGPT), ["ShareGPT", "tokenizer", "tokens_per_word", "rate", "closed_loop"]),
+        (json.dumps(SHAREGPT, indent=2), ["ShareGPT", "tokenizer", "pip install 'simserve[text]'"]),
         (lines(*SHAREGPT), ["ShareGPT", "tokenizer"]),
-        (lines(MESSAGES, MESSAGES), ["OpenAI messages", "tokenizer", "prompt_tokens"]),
-        (lines(BATCH_INPUT), ["OpenAI messages", "output file"]),
+        (lines(MESSAGES, MESSAGES), ["OpenAI messages", "tokenizer", "rate"]),
+        (lines(BATCH_INPUT), ["OpenAI messages", "tokenizer", "rate"]),
         (AIPERF_CSV, ["AIPerf", "profile_export.jsonl"]),
     ],
 )

@@ -14,7 +14,7 @@ from simserve.workload.source import TraceFile
 class ReaderOptions(BaseModel):
     """Base of every format's options: frozen, unknown names refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class TraceReader(Protocol):

@@ -12,7 +12,7 @@ import numpy as np
 from simserve.core import Trace
 from simserve.errors import TraceError
 from simserve.workload.csv_table import CsvTable
-from simserve.workload.draft import Draft, finish
+from simserve.workload.draft import Draft, Kept, finish
 from simserve.workload.readers.base import READERS, ReaderOptions
 from simserve.workload.source import TraceFile
 
@@ -50,6 +50,7 @@ class BurstGptReader:
             prompt_tokens[answered],
             output_tokens[answered],
             labels={name: table.objects(name)[answered] for name in LABELS if name in table.names},
+            rows=Kept(table, answered),
         )
         draft.assume("open loop: recorded arrivals in seconds; time 0 is the first; no prefix information")
         draft.change(table.rows - len(answered), "rows with 0 response tokens failed: left out")

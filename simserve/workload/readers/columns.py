@@ -19,8 +19,9 @@ from simserve.errors import TraceError
 from simserve.units import NS_PER_S
 from simserve.workload.column_names import NEEDED, SEPARATE, mapping_of, normal, recognised, unit_of
 from simserve.workload.csv_table import EPOCH_S, UNITS_NS, CsvTable
-from simserve.workload.draft import Draft, finish
+from simserve.workload.draft import Draft, check_cached, finish
 from simserve.workload.json_table import JsonTable
+from simserve.workload.made_arrivals import CHOICES, ArrivalOptions
 from simserve.workload.parquet_table import ParquetTable
 from simserve.workload.readers.base import READERS, ReaderOptions
 from simserve.workload.readers.plain import Table
@@ -32,7 +33,7 @@ LABELS = ("cached_tokens", "session", "class", "model", "request_id")
 _WHOLE = re.compile(r"(\d+)\.0+")
 
 
-class ColumnsOptions(ReaderOptions):
+class ColumnsOptions(ArrivalOptions):
     """What the names do not say."""
 
     columns: dict[str, str] = Field(
@@ -59,20 +60,25 @@ class ColumnsReader:
         """Read all rows; raises `TraceError` for columns that are missing or may be meant both."""
         table = table_of(file)
         roles = mapping_of(file.path, table.names, options.columns)
-        if "arrival" not in roles:
+        if "arrival" in roles:
+            options.check_recorded(file.path, roles["arrival"])
+            arrival_ns, how = _arrivals(table, roles["arrival"], options.unit)
+            loop, named = "open loop: recorded arrivals", f"{roles['arrival']} ({how})"
+        elif options.given:
+            arrival_ns, loop = options.made_ns(table.rows)
+            named = "no column"
+        else:
             raise TraceError(
                 f"{file.path}: no column arrival_s, timestamp or the like gives the arrivals; has: "
-                f"{', '.join(table.names)}; say which, columns: {{arrival: NAME}} (--columns arrival=NAME)"
+                f"{', '.join(table.names)}; say which, columns: {{arrival: NAME}} (--columns arrival=NAME), "
+                f"or set {CHOICES}"
             )
-        arrival_ns, how = _arrivals(table, roles["arrival"], options.unit)
         prompt, output = (_lengths(table, roles[role]) for role in ("prompt_tokens", "output_tokens"))
         draft = Draft(file, "columns", arrival_ns, prompt, output, rows=table)
-        draft.assume(
-            f"columns recognised: arrival = {roles['arrival']} ({how}), "
-            + ", ".join(f"{role} = {name}" for role, name in roles.items() if role != "arrival")
-        )
+        draft.columns = {"arrival": named} | {role: name for role, name in roles.items() if role != "arrival"}
+        draft.assume("columns recognised: " + ", ".join(f"{r} = {name}" for r, name in draft.columns.items()))
         _add_separate_cache(draft, table, roles)
-        draft.assume("open loop: recorded arrivals; no prefix information")
+        draft.assume(f"{loop}; no prefix information")
         if "max_tokens" in roles:
             draft.max_tokens = _lengths(table, roles["max_tokens"])
         if "priority" in roles:
@@ -81,7 +87,7 @@ class ColumnsReader:
         if "request_id" in roles:
             draft.request_ids = draft.labels["request_id"].tolist()
         if "cached_tokens" in roles:
-            _check_cached(draft, table, roles["cached_tokens"])
+            check_cached(draft, f"column {roles['cached_tokens']}", draft.labels["cached_tokens"])
             draft.assume(
                 "cached tokens are counted in the prompts, and kept as a label: hits are not replayed"
             )
@@ -154,18 +160,6 @@ def _arrivals(table: Table, name: str, unit: str | None) -> tuple[Int64, str]:
         f"{table.file.path}: column {name} ({shown(texts[0])} to {shown(texts[-1])}): in s, ms, us or ns? "
         "Set the option unit (-o unit=ms; trace_options: {unit: ms})"
     )
-
-
-def _check_cached(draft: Draft, table: Table, name: str) -> None:
-    """Raise about the first row with more cached tokens than its prompt has; empty values are unknown."""
-    for row, text in enumerate(draft.labels["cached_tokens"].tolist()):
-        whole = re.fullmatch(r"(\d{1,10})(\.0+)?", text)
-        if whole and int(whole[1]) > draft.prompt_tokens[row]:
-            table.fail(
-                row,
-                f"column {name} is {shown(text)}, above the prompt's {draft.prompt_tokens[row]:,} tokens; "
-                "allowed is a part of the prompt",
-            )
 
 
 def _add_separate_cache(draft: Draft, table: Table, roles: dict[str, str]) -> None:

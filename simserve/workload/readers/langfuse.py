@@ -91,4 +91,12 @@ def _counts(rows: JsonRows, row: int, usage: dict[str, Any]) -> tuple[int, int]:
     total = usage.get("total") or sum(every)
     if total not in (sum(every), sum(plain)):
         rows.fail(row, f"usage: input {every[0]} and output {every[1]} do not add up to total {shown(total)}")
-    return every if total == sum(every) else plain  # the details are part of input and output
+    if total == sum(every):
+        return every
+    if every[0] > 2 * plain[0]:  # the details are part of input and output
+        rows.fail(
+            row,
+            f"usage: {every[0] - plain[0]:,} of {plain[0]:,} input tokens are in details such as cached "
+            "tokens; allowed is a part of them",
+        )
+    return plain

@@ -11,13 +11,14 @@ import numpy as np
 
 from simserve.core import Trace
 from simserve.errors import TraceError
-from simserve.workload.draft import Draft, finish
+from simserve.workload.draft import Draft, Kept, check_cached, finish
 from simserve.workload.readers.base import READERS, ReaderOptions
 from simserve.workload.readers.columns import first_names, table_of
 from simserve.workload.source import TraceFile
 from simserve.workload.stamps import stamps_ns
 
 COLUMNS = ("startTime", "prompt_tokens", "completion_tokens")
+CACHED = "metadata.usage_object.prompt_tokens_details.cached_tokens"
 LABELS = ("model", "session_id", "call_type")
 
 
@@ -49,8 +50,10 @@ class LiteLlmReader:
         kept = np.flatnonzero(~failed & ~cached)
         if not len(kept):
             raise TraceError(f"{file.path}: every call failed or was answered from LiteLLM's cache")
-        draft = Draft(file, "litellm", arrival_ns[kept], prompt[kept], output[kept])
+        draft = Draft(file, "litellm", arrival_ns[kept], prompt[kept], output[kept], rows=Kept(table, kept))
         draft.labels = {name: table.objects(name)[kept] for name in LABELS if name in table.names}
+        if CACHED in table.names:
+            check_cached(draft, f"column {CACHED}", table.objects(CACHED)[kept])
         if "request_id" in table.names:
             draft.request_ids = table.objects("request_id")[kept].tolist()
         draft.assume("open loop: recorded startTime; no prefix information")

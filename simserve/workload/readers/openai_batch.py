@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from simserve.core import Trace
 from simserve.errors import TraceError
-from simserve.workload.arrivals import Arrivals, generated_ns
-from simserve.workload.draft import Draft, finish
+from simserve.workload.draft import Draft, check_cached, finish
 from simserve.workload.json_table import JsonTable
 from simserve.workload.jsonl import JsonRows
+from simserve.workload.made_arrivals import ArrivalOptions
 from simserve.workload.readers.base import READERS, ReaderOptions
 from simserve.workload.source import TraceFile
 
@@ -24,27 +23,17 @@ LENGTHS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_toke
 """Names of the two lengths in answers of chat completions and in those of the Responses API."""
 
 
-class OpenAiBatchOptions(ReaderOptions):
-    """What the file itself does not say."""
-
-    arrivals: Arrivals | None = Field(
-        default=None,
-        description="Generated arrivals, e.g. {kind: poisson, rate_per_s: 2}; by default all at time 0.",
-    )
-    seed: int = Field(default=0, ge=0, description="Seed of the generated arrivals.")
-
-
 @READERS.register("openai_batch")
 class OpenAiBatchReader:
     """JSON lines with custom_id and response."""
 
-    Options: ClassVar[type[ReaderOptions]] = OpenAiBatchOptions
+    Options: ClassVar[type[ReaderOptions]] = ArrivalOptions
 
     def sniff(self, file: TraceFile) -> bool:
         """Recognise an output row (an input row has a body, and no response)."""
         return '"custom_id"' in file.first_row and '"response"' in file.first_row
 
-    def read(self, file: TraceFile, options: OpenAiBatchOptions) -> Trace:
+    def read(self, file: TraceFile, options: ArrivalOptions) -> Trace:
         """Read the answers; raises `TraceError` if none was a success."""
         found = JsonRows(file)
         good = [i for i, row in enumerate(found) if _answered(row)]
@@ -56,11 +45,13 @@ class OpenAiBatchReader:
         names = next((pair for pair in LENGTHS if USAGE + pair[0] in rows.rows[0]), LENGTHS[0])
         prompt, output = (rows.tokens(USAGE + name) for name in names)
         draft = Draft(file, "openai_batch", np.zeros(len(rows), dtype=np.int64), prompt, output, rows=rows)
-        if options.arrivals is None:
-            draft.assume("a batch has no recorded arrivals: all requests arrive at time 0")
+        if options.given:
+            draft.arrival_ns, how = options.made_ns(len(rows))
+            draft.assume(how)
         else:
-            draft.arrival_ns = generated_ns(options.arrivals, options.seed, len(rows))
-            draft.assume(f"arrivals generated (seed {options.seed}): {options.arrivals!r}")
+            draft.assume("a batch has no recorded arrivals: all requests arrive at time 0")
+        for name in (f"{pair[0]}_details.cached_tokens" for pair in LENGTHS):
+            check_cached(draft, f"field {USAGE}{name}", (row.get(USAGE + name) for row in rows))
         draft.assume("no prefix information")
         draft.request_ids = [str(row.get("custom_id", f"row {i}")) for i, row in enumerate(rows)]
         draft.change(len(found) - len(rows), "answers have an error or a status other than 200: left out")

@@ -13,12 +13,14 @@ import numpy as np
 from simserve.core import Trace
 from simserve.errors import TraceError
 from simserve.workload.csv_table import MAX_NS, MAX_TOKENS
-from simserve.workload.draft import Draft, finish
+from simserve.workload.draft import Draft, check_cached, finish
 from simserve.workload.jsonl import JsonRows
 from simserve.workload.readers.base import READERS, ReaderOptions
 from simserve.workload.source import TraceFile, shown
 
 USAGE = "gen_ai.usage."
+CACHED = (f"{USAGE}cache_read.input_tokens", f"{USAGE}cache_read_input_tokens")
+"""Cached tokens, which are part of the input tokens."""
 OPERATIONS = ("chat", "text_completion", "generate_content")
 """Values of gen_ai.operation.name that are one request to a model; agents add up those of others."""
 START = "startTimeUnixNano"
@@ -74,6 +76,8 @@ class OtlpReader:
             rows=at,
         )
         draft.assume(f"open loop: recorded {START}; cached tokens are in the prompts; no prefix information")
+        for name in CACHED:
+            check_cached(draft, f"attribute {name}", (one.get(name) for one in found))
         models = [str(one.get("gen_ai.request.model", "")) for one in found]
         draft.labels["model"] = np.array(models, dtype=object)
         draft.change(len(spans) - len(counted), "spans without token counts: no requests, left out")

@@ -19,7 +19,7 @@ from simserve.errors import TraceError
 from simserve.units import NS_PER_MS, NS_PER_S
 from simserve.workload.block_columns import adopt, checked_blocks
 from simserve.workload.csv_table import CsvTable
-from simserve.workload.draft import Draft, Rows, finish
+from simserve.workload.draft import Draft, Rows, check_cached, finish
 from simserve.workload.parquet_table import ParquetTable
 from simserve.workload.readers.base import READERS, ReaderOptions
 from simserve.workload.select import Int64
@@ -30,6 +30,7 @@ LENGTHS = ("prompt_tokens", "output_tokens")
 UNITS_NS = {"s": NS_PER_S, "ms": NS_PER_MS, "ns": 1}
 BLOCKS = re.compile(r"block_ids_(\d+)")
 SESSION = "session_id"
+CACHED = "cached_tokens"
 
 
 class Table(Rows, Protocol):
@@ -107,6 +108,8 @@ class PlainReader:
         if "request_id" in table.names:
             draft.request_ids = table.objects("request_id").tolist()
         draft.labels |= {name: table.objects(name) for name in table.names if name not in used}
+        if CACHED in draft.labels:
+            check_cached(draft, f"column {CACHED}", draft.labels[CACHED])
         return finish(draft)
 
 

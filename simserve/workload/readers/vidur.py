@@ -13,10 +13,10 @@ from pydantic import Field
 
 from simserve.core import Trace
 from simserve.errors import TraceError
-from simserve.workload.arrivals import Arrivals, generated_ns
 from simserve.workload.block_columns import adopt, checked_blocks
 from simserve.workload.csv_table import CsvTable
 from simserve.workload.draft import Draft, finish
+from simserve.workload.made_arrivals import CHOICES, ArrivalOptions
 from simserve.workload.readers.base import READERS, ReaderOptions
 from simserve.workload.source import TraceFile
 
@@ -25,14 +25,9 @@ ARRIVAL = "arrived_at"
 BLOCKS = "block_hash_ids"
 
 
-class VidurOptions(ReaderOptions):
+class VidurOptions(ArrivalOptions):
     """What the file itself does not say."""
 
-    arrivals: Arrivals | None = Field(
-        default=None,
-        description="Generated arrivals for a file of lengths only, e.g. {kind: poisson, rate_per_s: 2}.",
-    )
-    seed: int = Field(default=0, ge=0, description="Seed of the generated arrivals.")
     block_tokens: int | None = Field(
         default=None,
         gt=0,
@@ -78,19 +73,14 @@ class VidurReader:
         return finish(draft)
 
     def _arrivals(self, draft: Draft, table: CsvTable, options: VidurOptions) -> None:
-        recorded = ARRIVAL in table.names
-        if recorded and options.arrivals is not None:
-            raise TraceError(
-                f"{table.file.path}: the file has arrivals; the option arrivals would replace them"
-            )
-        if recorded:
+        if ARRIVAL in table.names:
+            options.check_recorded(table.file.path, ARRIVAL)
             draft.arrival_ns = table.times_ns(ARRIVAL)
             draft.assume("open loop: recorded arrivals in seconds; time 0 is the first")
             return
-        if options.arrivals is None:
+        if not options.given:
             raise TraceError(
-                f"{table.file.path}: the file holds lengths only (no column {ARRIVAL}): set the option "
-                "arrivals, e.g. {kind: poisson, rate_per_s: 2}"
+                f"{table.file.path}: the file holds lengths only (no column {ARRIVAL}): set {CHOICES}"
             )
-        draft.arrival_ns = generated_ns(options.arrivals, options.seed, table.rows)
-        draft.assume(f"arrivals generated (seed {options.seed}): {options.arrivals!r}")
+        draft.arrival_ns, how = options.made_ns(table.rows)
+        draft.assume(how)
