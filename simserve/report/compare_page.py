@@ -12,7 +12,7 @@ from simserve.report.compare_time import runs_over_time
 from simserve.report.compare_words import comparison_headline
 from simserve.report.difference_words import changes_words, difference_words, in_unit_words, is_shown, signed
 from simserve.report.facts import complete
-from simserve.report.format import NBSP, percent
+from simserve.report.format import NBSP, money, percent
 from simserve.report.kv_words import kv_sentences
 from simserve.report.looks import looks
 from simserve.report.measured_words import measured_headline
@@ -52,6 +52,7 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
     for i, run in enumerate(simulated.values()):
         charts |= run_charts(run, at=f"run{i}-")
     judged = {name: run["verdict"].word for name, run in runs.items() if run["verdict"]}
+    currency = complete(base.manifest)["currency"]
     differing = [row for row in table["measures"] if len(set(row["values"].values())) > 1]
     return render(
         "compare.html.j2",
@@ -59,7 +60,7 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         title=complete(base.manifest)["scenario_name"] or base.folder.name,
         headline=measured_headline(table)
         if len(simulated) < len(names)
-        else split_headline(simulated) or comparison_headline(table, judged),
+        else split_headline(simulated) or comparison_headline(table, judged, currency),
         bad=any(not verdict["completed"] for verdict in table["verdicts"].values()),
         command=command,
         table=table,
@@ -67,8 +68,8 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         runs=list(runs.items()),
         measured={name: run.measured for name, run in found.runs.items() if run.measured},
         without_requests={n for n, run in found.runs.items() if run.measured and not run.requests.num_rows},
-        rows=[comparison_cells(table, row) for row in differing],
-        equal=[_equal(table, row) for row in table["measures"] if row not in differing],
+        rows=[comparison_cells(table, row, currency) for row in differing],
+        equal=[_equal(table, row, currency) for row in table["measures"] if row not in differing],
         changes=changes_words(table["changes"]),
         asked=asked_words(base.summary, base.manifest),
         warnings=_warnings(found),
@@ -108,7 +109,7 @@ def _slo(run: StoredRun) -> dict[str, Any] | None:
     return run.summary["whole"]["slo"]
 
 
-def comparison_cells(table: dict[str, Any], row: Row) -> Row:
+def comparison_cells(table: dict[str, Any], row: Row, currency: str = "$") -> Row:
     """Return a row of the table: what each run shows, how it differs, and whether that is better."""
     cells = []
     for name in (table["base"], *table["variants"]):
@@ -116,38 +117,43 @@ def comparison_cells(table: dict[str, Any], row: Row) -> Row:
         cell = {
             "name": name,
             "value": value,
-            "text": in_unit_words(value, row["unit"]),
-            "interval": _interval(row, name),
+            "text": _shown(row, value, currency),
+            "interval": _interval(row, name, currency),
             "note": "",
             "judged": "",
         }
         if name != table["base"] and value is not None:
-            cell["note"] = _note(row, name)
+            cell["note"] = _note(row, name, currency)
             cell["judged"] = _judged(row, name)
         cells.append(cell)
     return {"key": row["key"], "label": row["label"], "cells": cells}
 
 
-def _interval(row: Row, name: str) -> str:
+def _shown(row: Row, value: float | None, currency: str) -> str:
+    """Return a value with its unit, or as a price."""
+    return money(value, currency) if row["key"].startswith("cost") else in_unit_words(value, row["unit"])
+
+
+def _interval(row: Row, name: str, currency: str) -> str:
     """Return the confidence interval of a mean over several seeds; nothing for a single run."""
     ends = row.get("intervals", {}).get(name)
     if not ends:
         return ""
-    low, high = (in_unit_words(end, row["unit"]) for end in ends)
+    low, high = (_shown(row, end, currency) for end in ends)
     unit = high.partition(NBSP)[1:]  # said once
     return f"{low.removesuffix(''.join(unit))} to {high}"
 
 
-def _note(row: Row, name: str) -> str:
+def _note(row: Row, name: str, currency: str) -> str:
     """Return the difference, absolute and relative, and whether several seeds show one."""
     found = row["differences"][name]
     if found is None:
         return ""
-    words = _difference(row, name)
+    words = _difference(row, name, currency)
     return words if is_shown(found) else f"{words}, may be chance"
 
 
-def _difference(row: Row, name: str) -> str:
+def _difference(row: Row, name: str, currency: str) -> str:
     found = row["differences"][name]
     if found["absolute"] == 0:
         return "same"
@@ -156,7 +162,7 @@ def _difference(row: Row, name: str) -> str:
         return f"within {percent(NOISE)}"
     if row["unit"] == "share":
         return relative
-    size = in_unit_words(abs(found["absolute"]), row["unit"])
+    size = _shown(row, abs(found["absolute"]), currency)
     absolute = ("−" if found["absolute"] < 0 else "+") + size
     return f"{absolute}, {relative}" if relative else absolute
 
@@ -174,8 +180,8 @@ def _judged(row: Row, name: str) -> str:
     return "better" if (share < 0) == (row["better"] == "lower") else "worse"
 
 
-def _equal(table: dict[str, Any], row: Row) -> tuple[str, str]:
-    return row["label"], in_unit_words(row["values"][table["base"]], row["unit"])
+def _equal(table: dict[str, Any], row: Row, currency: str) -> tuple[str, str]:
+    return row["label"], _shown(row, row["values"][table["base"]], currency)
 
 
 def _warnings(found: StoredComparison) -> list[tuple[str, str]]:

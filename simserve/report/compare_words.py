@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from simserve.report.difference_words import Row, difference_words, in_unit_words, is_shown
-from simserve.report.format import number, percent
+from simserve.report.format import money, number, percent
 
 NOTABLE = 0.02
 """Relative differences below this are not worth a word in the sentence."""
@@ -40,7 +40,9 @@ _COST = _Effect("cost_per_million_output_tokens", "cost per million output token
 _Shares = list[tuple[_Effect, float]]
 
 
-def comparison_headline(table: dict[str, Any], words: Mapping[str, str] | None = None) -> Markup:
+def comparison_headline(
+    table: dict[str, Any], words: Mapping[str, str] | None = None, currency: str = "$"
+) -> Markup:
     """Return the sentence for a comparison (the content of compare.json).
 
     `words` holds the verdict of each run that has an SLO: met, missed or not shown. The settings that differ
@@ -54,7 +56,7 @@ def comparison_headline(table: dict[str, Any], words: Mapping[str, str] | None =
     found = [(effect, rows[effect.key]) for effect in _EFFECTS if effect.key in rows]
     parts = [*_slo(rows, words, met, len(names)), *_partial(table, names), *_unsteady(names, steady)]
     if met or not words:
-        parts += _cost(table, rows, met or steady)
+        parts += _cost(table, rows, met or steady, currency)
     return _within(parts, _figures(table, found, steady, alone=not parts))
 
 
@@ -122,7 +124,7 @@ def _unsteady(names: list[str], steady: list[str]) -> list[Markup]:
     return [_who(unsteady, len(names), f"falls {behind}", f"fall {behind}")]
 
 
-def _cost(table: dict[str, Any], rows: dict[str, Row], able: list[str]) -> list[Markup]:
+def _cost(table: dict[str, Any], rows: dict[str, Row], able: list[str], currency: str) -> list[Markup]:
     """Return which of the runs that meet the SLO costs least, if they have prices."""
     row = rows.get(_COST.key)
     values = {name: row["values"][name] for name in able if row["values"][name] is not None} if row else {}
@@ -131,8 +133,8 @@ def _cost(table: dict[str, Any], rows: dict[str, Row], able: list[str]) -> list[
     best = _winner(table, _COST, row | {"values": values}) if len(values) > 1 else next(iter(values))
     if best is None:
         return []
-    price = number(values[best])
-    tied = [name for name, value in values.items() if number(value) == price]
+    price = money(values[best], currency)
+    tied = [name for name, value in values.items() if money(value, currency) == price]
     verbs = ("costs", "cost") if len(values) == 1 else ("costs least,", "cost least,")
     text = _who(tied, len(table["variants"]) + 1, *verbs)
     return [text + f" {price} per million output tokens"]

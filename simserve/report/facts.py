@@ -12,7 +12,7 @@ _LIMITS = ("kv_blocks", "kv_groups", "block_size", "max_model_len", "limit_reaso
 
 def complete(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of `manifest` in which every key that a page reads exists."""
-    full = {**dict.fromkeys(_TOP), "assumptions": [], "profiles": {}, **manifest}
+    full = {**dict.fromkeys(_TOP), "currency": "$", "assumptions": [], "profiles": {}, **manifest}
     if full["trace"]:
         full["trace"] = {**dict.fromkeys(_TRACE), "assumptions": [], "changes": [], **full["trace"]}
     if full["model"]:

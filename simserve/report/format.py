@@ -1,4 +1,4 @@
-"""Numbers as people read them: three significant digits, a unit, and a dash for 'no data'."""
+"""Numbers as people read them: three significant digits, no padded zeros, a unit, a dash for no data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ def number(value: float | None) -> str:
     if size >= 99.95 or value == 0:
         return f"{value:,.0f}"
     decimals = 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
-    return f"{value:.{decimals}f}" if size >= 0.0995 else f"{value:.3g}"
+    return _trimmed(f"{value:.{decimals}f}") if size >= 0.0995 else f"{value:.3g}"
+
+
+def _trimmed(text: str) -> str:
+    """Return a number without zeros that say nothing: `50.0` is 50."""
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def percent(share: float | None) -> str:
@@ -33,7 +38,24 @@ def percent(share: float | None) -> str:
         text = f"{share * 100:.{decimals}f}"
         if not (0 < share < 1) or float(text) not in (0.0, 100.0):
             break
-    return f"{text}{NBSP}%"
+    return f"{_trimmed(text)}{NBSP}%"
+
+
+def money(value: float | None, currency: str = "$") -> str:
+    """Return a price with its currency: `$30`, `$0.93`, `30 EUR`; cents where there are any."""
+    if value is None:
+        return NONE
+    if value >= 99.95 or abs(value - round(value)) < 0.005:
+        text = f"{value:,.0f}" if value >= 0.995 or value == 0 else f"{value:.3g}"
+    else:
+        text = f"{value:.2f}" if value >= 0.995 else _cents(value)
+    return f"{text}{NBSP}{currency}" if currency[:1].isalpha() else f"{currency}{text}"
+
+
+def _cents(value: float) -> str:
+    """Return a price below 1 with three significant digits, at least two decimals."""
+    text = f"{value:.3f}" if value >= 0.0995 else f"{value:.3g}"
+    return text[:-1] if len(text) == 5 and text.endswith("0") else text
 
 
 def latency(value_ms: float | None) -> str:
@@ -80,6 +102,7 @@ def gigabytes(count: float | None) -> str:
 FILTERS: dict[str, Callable[..., Any]] = {
     "number": number,
     "percent": percent,
+    "money": money,
     "latency": latency,
     "in_unit": in_unit,
     "duration": duration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simserve.metrics.names import short_names
-from simserve.report.format import number, percent
+from simserve.report.format import money, number, percent
 
 
 def settings_words(settings: dict[str, Any]) -> str:
@@ -34,9 +34,15 @@ def sweep_headline(study: dict[str, Any], done: list[dict[str, Any]]) -> str:
         head += f", {len(met):,} of them meet the SLO with confidence"
         done = met
     key, words = _aim(done)
+    currency = study.get("currency", "$")
     best = min(done, key=lambda p: p["means"][key] if key.startswith("cost") else -p["means"][key])
-    value = number(best["means"][key])
-    tied = [point for point in done if number(point["means"][key]) == value]
+
+    def shown(point: dict[str, Any]) -> str:
+        value = point["means"][key]
+        return money(value, currency) if key.startswith("cost") else number(value)
+
+    value = shown(best)
+    tied = [point for point in done if shown(point) == value]
     return f"{head}; {words} {value}{_chosen(tied)}"
 
 
@@ -114,7 +120,7 @@ def size_headline(study: dict[str, Any]) -> str:
         gpus = f"{best['gpus']:,} GPUs are" if best["gpus"] != 1 else "1 GPU is"
         return (
             f"{gpus} enough: {best['units']} x {best['words']}, "
-            f"{number(best['price_per_hour'])} per hour; limited by {best['limited_by']}"
+            f"{money(best['price_per_hour'], study.get('currency', '$'))}/h; limited by {best['limited_by']}"
         )
     if study["missed"]:
         best = study["missed"][0]

@@ -37,6 +37,7 @@ def manifest(deployment: Deployment, command: str) -> dict[str, Any]:
         "router": router_words(scenario.router),
         "profiles": {f"{name}.parquet": digest for name, digest in deployment.profiles.hashes().items()},
         "assumptions": assumptions(deployment),
+        "currency": scenario.currency,
         "slo": scenario.slo.limits() if scenario.slo else None,
         "slo_asked": scenario.slo.model_dump(include={"attainment", "percentiles"}) if scenario.slo else None,
         "fast_forward": scenario.fast_forward,
@@ -81,7 +82,7 @@ def _settings(deployment: Deployment) -> dict[str, Any]:
 
 
 _OF_THE_FILE = {"trace", "format", "trace_options", "columns", "tokenizer"}
-_DESCRIBED = {"name", "seed", "model", "engine", "workload", "pools", "router", "slo"}
+_DESCRIBED = {"name", "seed", "model", "engine", "workload", "pools", "router", "slo", "currency"}
 
 
 def _trace(trace: Trace) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class PoolSpec(Part):
     )
     kv_tier_policy: KvTierPolicySpec | None = Field(None, description="How blocks move between the tiers.")
     price_per_gpu_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
-        None, description="Price of one GPU for one hour, in any currency."
+        None, description="Price of one GPU for one hour, in the scenario's `currency`."
     )
 
     @property

@@ -86,6 +86,9 @@ class Scenario(Part):
         description="Runs with the seeds seed, seed + 1 ..., for confidence intervals beside the numbers of "
         "`simserve run`; every variant gets the same seeds. Studies have replications of their own.",
     )
+    currency: Annotated[str, Field(min_length=1, max_length=8, pattern=r"^[^\s\d]+$")] = Field(
+        "$", description="Currency of every price in the scenario, as results show it: $, €, EUR ..."
+    )
     profiles: tuple[str, ...] = Field((), strict=False, description="Extra folders of kernel profiles.")
     analytic: Literal["allow", "refuse"] = Field(
         "allow",
@@ -126,6 +129,8 @@ class Scenario(Part):
         )
         if self.replications == 1:
             del plain["replications"]
+        if self.currency == Scenario.model_fields["currency"].default:
+            del plain["currency"]
         if self.slo is not None and not self.slo.percentiles:
             del plain["slo"]["percentiles"]
         plain["engine"] = self.engine.as_mapping()

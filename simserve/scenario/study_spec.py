@@ -122,7 +122,7 @@ class OfferSpec(Part):
     """A GPU that can be had."""
 
     price_per_gpu_hour: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
-        description="Price of one GPU for one hour, in any currency."
+        description="Price of one GPU for one hour, in the scenario's `currency`."
     )
     at_most: Count | None = Field(None, description="GPUs of this kind that can be had; default: any number.")
 

@@ -21,6 +21,8 @@ from simserve.scenario.load import LoadedScenario, changed
 from simserve.scenario.study_spec import CapacitySpec
 from simserve.scenario.workload import build_trace
 from simserve.study.campaign import Campaign
+from simserve.study.facts import facts_of
+from simserve.study.limits import limit_words
 from simserve.study.long_enough import Group, missing_words, run_long_enough, too_short
 from simserve.study.points import distinct, summarised, verdict
 from simserve.study.row import Row
@@ -231,6 +233,7 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
         {
             "load": load,
             "settings": groups[load].settings,
+            "limited_by": limit_words(search.rows[load][0]),
             **summarised(search.rows[load], targets, spec.confidence),
         }
         for load in sorted(search.rows)
@@ -239,7 +242,7 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
     return {
         "kind": "capacity",
         "schema": 1,
-        "name": it.scenario.name,
+        **facts_of(it),
         "of": spec.of,
         "unit": UNITS[spec.of],
         "range": [spec.low, spec.high],
@@ -251,7 +254,6 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
         "confidence": spec.confidence,
         "precision": spec.precision,
         "replications": max(point["replications"] for point in points),
-        "seed": it.scenario.seed,
         "targets": [target.words for target in targets],
         "notes": [*_notes(points, targets, spec), *_too_few(points, found, spec)],
         "points": points,

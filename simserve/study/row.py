@@ -24,6 +24,8 @@ RATES = (
 )
 COUNTS = ("requests", "completed", "refused", "unfinished")
 USES = ("busy", "mfu", "mbu")
+BASES = ("measured", "interpolated", "extrapolated", "analytic")
+"""Where step times come from; `NAME_share` is its share of the simulated busy time."""
 
 
 def columns() -> list[str]:
@@ -36,7 +38,11 @@ def columns() -> list[str]:
         "goodput_requests_per_s",
     ]
     names += ["goodput_per_gpu", "output_tokens_per_s_per_gpu", *COUNTS, *RATES, *USES]
-    return [*names, *(f"{key}.{name}" for key in LATENCIES for name in STATISTICS), "estimated_share"]
+    return [*names, *(f"{key}.{name}" for key in LATENCIES for name in STATISTICS), *_SHARES]
+
+
+_SHARES = (*(f"{name}_share" for name in BASES), "estimated_share")
+"""The last is that of all that is not within a measured range."""
 
 
 def simulate_row(deployment: Deployment) -> Row:
@@ -76,8 +82,10 @@ def row_of(summary: Summary) -> Row:
         "arrival_period_s": figures["stability"]["arrival_period_s"],
         "needed_s": figures["stability"]["needed_s"],
         "needed_requests": figures["stability"]["needed_requests"],
-        "estimated_share": sum(figures["provenance"].get(name, 0.0) for name in ("extrapolated", "analytic")),
     }
+    basis = figures["provenance"]
+    row |= {f"{name}_share": basis.get(name, 0.0) for name in BASES}
+    row["estimated_share"] = row["extrapolated_share"] + row["analytic_share"]
     row |= {name: counts[name] for name in COUNTS} | {name: steady[name] for name in RATES}
     row |= {name: _mean(figures["pools"], name) for name in USES}
     for key in LATENCIES:

@@ -17,6 +17,7 @@ from simserve.errors import ScenarioError, UserError, nearest
 from simserve.scenario.load import LoadedScenario, changed
 from simserve.scenario.study_spec import SearchSpec, Span
 from simserve.study.campaign import Campaign, priced, study_key
+from simserve.study.facts import facts_of
 from simserve.study.hypervolume import hypervolume, unbeaten_rows
 from simserve.study.long_enough import missing_words, run_long_enough
 from simserve.study.plan import constrained
@@ -212,13 +213,12 @@ def _result(it: LoadedScenario, spec: SearchSpec, study: Study) -> dict[str, Any
     return {
         "kind": "search",
         "schema": 1,
-        "name": it.scenario.name,
+        **facts_of(it),
         "paths": list(spec.over),
         "aims": {"minimise": spec.minimise, "maximise": spec.maximise},
         "sampler": spec.sampler,
         "replications": spec.replications,
         "confidence": 0.95,
-        "seed": it.scenario.seed,
         "targets": [target.words for target in targets_of(it.scenario.slo)],
         "points": points,
         "front": front,

@@ -15,6 +15,7 @@ from typing import Any
 
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
+from simserve.report.format import money
 from simserve.scenario.build import Parts
 from simserve.scenario.load import LoadedScenario, changed
 from simserve.scenario.study_spec import SizeSpec
@@ -187,7 +188,8 @@ class SizeSearch:
             elif state.high is not None and state.low >= state.high:
                 state.closed = "done"
             elif self.best and self._least_price(state) >= self.best.price_per_hour:
-                state.closed = f"at least {self._least_price(state):g} per hour, no less than the best"
+                least = money(self._least_price(state), self.campaign.it.scenario.currency)
+                state.closed = f"at least {least}/h, no less than the best"
 
     def _next(self, state: State) -> int:
         """Return the size to try: the last that would still be cheaper, then between; upwards at first."""
@@ -206,8 +208,8 @@ class SizeSearch:
             state.high = tried.units
             if self.best is None or tried.price_per_hour < self.best.price_per_hour:
                 self.best = tried
-                price = f"{tried.price_per_hour:g} per hour"
-                self.campaign.counts.best = f"{price}: {tried.units} x {tried.family.words}"
+                price = money(tried.price_per_hour, self.campaign.it.scenario.currency)
+                self.campaign.counts.best = f"{price}/h: {tried.units} x {tried.family.words}"
         else:
             state.low = tried.units + 1
         self.campaign.show()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simserve.study.campaign import Campaign
+from simserve.study.facts import facts_of
 from simserve.study.limits import first_to_break, limit_words, shortfall_words
 from simserve.study.size import SizeSearch, State, Tried
 
@@ -20,11 +21,9 @@ def size_study(campaign: Campaign, search: SizeSearch) -> dict[str, Any]:
     return {
         "kind": "size",
         "schema": 1,
-        "name": it.scenario.name,
-        "model": it.scenario.model,
+        **facts_of(it),
         "confidence": spec.confidence,
         "replications": spec.replications,
-        "seed": it.scenario.seed,
         "targets": [target.words for target in search.targets],
         "feasible": [_entry(one, search) for one in met],
         "missed": [_entry(one, search) for one in missed[: spec.misses]],

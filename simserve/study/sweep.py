@@ -9,6 +9,7 @@ from simserve.errors import ScenarioError
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.study_spec import SweepSpec
 from simserve.study.campaign import Campaign
+from simserve.study.facts import facts_of
 from simserve.study.long_enough import run_long_enough
 from simserve.study.plan import Point, plan_sweep
 from simserve.study.points import summarised
@@ -110,11 +111,10 @@ def _study(
     return {
         "kind": "sweep",
         "schema": 1,
-        "name": it.scenario.name,
+        **facts_of(it),
         "paths": paths,
         "replications": spec.replications,
         "confidence": spec.confidence,
-        "seed": it.scenario.seed,
         "targets": [target.words for target in targets],
         "points": points,
     }

@@ -207,7 +207,7 @@ def test_one_variant_says_what_changed_and_what_it_did() -> None:
         measure("whole.output_tokens_per_s", "number", base=1000, big=1001),
     ]
     assert sentence(rows, {"big": [TOKENS]}) == (
-        "Against base, big lowers median TTFT by 41.0 % and raises p99 ITL 2.30×."
+        "Against base, big lowers median TTFT by 41 % and raises p99 ITL 2.3×."
     )
 
 
@@ -225,14 +225,14 @@ def test_several_variants_say_who_is_best_and_what_it_costs() -> None:
     ]
     changes = {"small": [(TOKENS[0], 512, 256)], "large": [TOKENS]}
     assert sentence(rows, changes) == (
-        "Against base, small has the lowest p99 ITL (10.0 ms, −75.0 %) but raises median TTFT 3.00×."
+        "Against base, small has the lowest p99 ITL (10 ms, −75 %) but raises median TTFT 3×."
     )
 
 
 def test_an_unstable_variant_wins_nothing() -> None:
     rows = [measure("whole.itl_ms.p99", base=40, bad=1, good=20)]
     assert sentence(rows, {"bad": [], "good": [("tp", 1, 2)]}, unstable=("bad",)) == (
-        "bad falls behind the arrivals (unstable); good has the lowest p99 ITL (20.0 ms, −50.0 %)."
+        "bad falls behind the arrivals (unstable); good has the lowest p99 ITL (20 ms, −50 %)."
     )
 
 
@@ -240,7 +240,7 @@ def test_variants_that_keep_up_where_the_base_does_not() -> None:
     rows = [measure("whole.ttft_ms.p50", base=9000, more=30, most=20)]
     changes = {"more": [("replicas", 1, 2)], "most": [("replicas", 1, 4)]}
     assert sentence(rows, changes, unstable=("base",)) == (
-        "base falls behind the arrivals (unstable); the others have a median TTFT of 20.0 ms to 30.0 ms."
+        "base falls behind the arrivals (unstable); the others have a median TTFT of 20 ms to 30 ms."
     )
 
 
@@ -252,7 +252,7 @@ def test_the_headline_says_who_meets_the_slo_then_the_cost_then_one_latency() ->
     changes = {"slow": [TOKENS], "cheap": [("tp", 2, 1)]}
     met = {"base": "met", "slow": "missed", "cheap": "met"}
     assert sentence(rows, changes, slo=met) == (
-        "base and cheap meet the SLO, slow misses it; cheap costs least, 1.00 per million output tokens."
+        "base and cheap meet the SLO, slow misses it; cheap costs least, $1 per million output tokens."
     ), "a run that misses the SLO is not the cheapest; the latency has no room left"
     assert sentence(rows[:1], changes, slo=met) == (
         "base and cheap meet the SLO, slow misses it; base has the lowest median TTFT (100 ms; slow 300 ms)."
@@ -266,7 +266,7 @@ def test_runs_that_all_miss_the_slo_have_no_cheapest() -> None:
     ]
     missed = {"base": "missed", "other": "missed"}
     said = sentence(rows, {"other": []}, slo=missed)
-    assert said.startswith("Both runs miss the SLO, the nearest is base with 52.0 % within its limits")
+    assert said.startswith("Both runs miss the SLO, the nearest is base with 52 % within its limits")
     assert "cost" not in said
     said = sentence(rows, {"other": []}, slo=missed | {"other": "not shown"})
     assert said.startswith("No run is shown to meet the SLO")
@@ -306,7 +306,7 @@ def test_kv_sentences_only_where_runs_differ() -> None:
         for line in kv_sentences({"base": "mla", "variants": ["gqa"], "measures": rows})
     ]
     assert "mla 68.6 KiB, gqa 30.5 KiB (of 244 KiB in all layers)" in lines[0]
-    assert "mla 30.2, gqa 12.0" in lines[1]
+    assert "mla 30.2, gqa 12" in lines[1]
     for row in rows:
         row["values"]["gqa"] = row["values"]["mla"]
     assert kv_sentences({"base": "mla", "variants": ["gqa"], "measures": rows}) == []

@@ -124,7 +124,7 @@ SCALE = {"ms": 1, "s": 1000, "min": 60, "h": 3600, "%": 0.01}
 
 def read(key, text, unit):
     """The number that a reader sees, in the unit of summary.json."""
-    digits, word = re.fullmatch(r"([\d,.e+-]+)\s*(ms|s|min|h|%)?", text).groups()
+    digits, word = re.fullmatch(r"\$?([\d,.e+-]+)\s*(ms|s|min|h|%)?", text).groups()
     word = unit or word
     scale = SCALE.get(word, 1)
     if word == "s" and key.endswith("_s"):

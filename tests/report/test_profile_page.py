@@ -63,7 +63,7 @@ def test_draws_every_map_offline_and_within_the_screen(page_file, open_page, con
 def test_says_what_is_measured(page_file, open_page):
     page = open_page(page_file).page
     text = page.inner_text("main")
-    assert "5 rows; 75.0\u00a0% of the cells measured; best 120.0\u00a0%" in text
+    assert "5 rows; 75\u00a0% of the cells measured; best 120\u00a0%" in text
     assert "n 64..128 <b>" in text
     ticks = page.locator("#map-1 .xtick text").all_text_contents()
     assert [tick.strip() for tick in ticks] == ["256 B", "1 MiB"]

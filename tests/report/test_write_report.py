@@ -106,7 +106,7 @@ def test_manifest_reaches_the_reader(run_folder):
     told += [line["basis"] for line in facts["pools"][0]["ledger"]]
     for line in told:
         assert line in text
-    assert "extrapolated 5.0 %" in text
+    assert "extrapolated 5 %" in text
 
 
 def test_not_a_result_folder_is_named(tmp_path):
