@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+
+from simserve.cli.fitted import FittedTable
 
 if TYPE_CHECKING:
     from simserve.metrics.comparison import StoredComparison
@@ -19,7 +20,9 @@ def print_comparison(found: StoredComparison) -> None:
     from simserve.report.difference_words import changes_words
 
     console = Console(highlight=False)
-    console.print(_measures(found.table))
+    side_by_side = _measures(found.table, notes_below=False)
+    fits = side_by_side.fits(console, console.width)
+    console.print(side_by_side if fits else _measures(found.table, notes_below=True))
     for name, run in found.runs.items():
         if run.measured:
             console.print(_source(name, run.measured), markup=False, soft_wrap=True)
@@ -35,28 +38,27 @@ def print_comparison(found: StoredComparison) -> None:
             console.print(_unpaired(found, name), markup=False, soft_wrap=True)
 
 
-def _measures(table: dict[str, Any]) -> Table:
+def _measures(table: dict[str, Any], notes_below: bool) -> FittedTable:
     from simserve.report.compare_page import comparison_cells
 
     names = [table["base"], *table["variants"]]
-    shown = Table("whole run")
+    shown = FittedTable("whole run")
     for name in names:
         shown.add_column(escape(name), justify="right", overflow="fold")
-    many = len(names) > 2  # narrow columns: one figure a line
     for row in table["measures"]:
         cells = comparison_cells(table, row)["cells"]
         texts = (
             cell["text"]
             + (f"\n{cell['interval']}" if cell["interval"] else "")
-            + (_note(cell["note"], many) if cell["note"] else "")
+            + (_note(cell["note"], notes_below) if cell["note"] else "")
             for cell in cells
         )
         shown.add_row(row["label"], *texts)
     return shown
 
 
-def _note(words: str, many: bool) -> str:
-    return "\n(" + words.replace(", ", ",\n") + ")" if many else f" ({words})"
+def _note(words: str, below: bool) -> str:
+    return "\n(" + words.replace(", ", ",\n") + ")" if below else f" ({words})"
 
 
 def _source(name: str, facts: dict[str, Any]) -> str:
@@ -68,10 +70,10 @@ def _source(name: str, facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _paired(base: str, name: str, pairs: dict[str, Any]) -> Table:
+def _paired(base: str, name: str, pairs: dict[str, Any]) -> FittedTable:
     from simserve.report.difference_words import signed
 
-    shown = Table(title=escape(f"{name} - {base}, request by request"), title_justify="left")
+    shown = FittedTable(title=escape(f"{name} - {base}, request by request"))
     for column in ("ms", "requests", "p5", "median", "p95", "mean", "shorter", "longer"):
         shown.add_column(column, justify="left" if column == "ms" else "right")
     for key, label in _LATENCIES.items():

@@ -1,20 +1,24 @@
-"""The table that `simserve run` prints for a scenario with variants: one line per run, in 80 columns."""
+"""The table that `simserve run` prints for a scenario with variants: one line per run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rich.table import Table
+from rich.console import Group
 
+from simserve.cli.fitted import FittedTable
 from simserve.cli.replications_text import half_width, spread_of
 from simserve.metrics import Summary
 from simserve.metrics.replications import Estimate
+from simserve.metrics.stability import UNSTABLE
+
+OVERLOADED = "! overloaded: the queue never stopped growing, so latencies depend on how long the run is"
 
 
-def comparison_table(title: str, summaries: dict[str, Summary]) -> Table:
+def comparison_table(title: str, summaries: dict[str, Summary]) -> Group:
     """Return the medians and tails of each run over its whole length, and who met the SLO if there is one."""
-    table = Table(title=title, title_justify="left", title_style="bold", width=80)
-    table.add_column("ms, whole run", ratio=1, overflow="fold")
+    table = FittedTable(title=title, title_style="bold")
+    table.add_column("ms, whole run")
     judged = any(summary.whole.slo is not None for summary in summaries.values())
     headings = (*_HEADINGS, *(("in\nSLO",) if judged else ()), "done")
     for heading in headings:
@@ -25,7 +29,8 @@ def comparison_table(title: str, summaries: dict[str, Summary]) -> Table:
         table.add_row(name, *_cells(summary, spread), *within, _done(summary))
         if spread:
             table.add_row("", *_halves(spread, judged))
-    return table
+    overloaded = any(map(_overloaded, summaries.values()))
+    return Group(table, *([OVERLOADED] if overloaded else []))
 
 
 _KEYS = (
@@ -49,7 +54,11 @@ def _within_slo(summary: Summary, spread: Mapping[str, Estimate]) -> str:
 def _done(summary: Summary) -> str:
     counts = summary.counts
     done = f"{counts.completed / counts.requests:.0%}" if counts.requests else "-"
-    return done + " !" if summary.stability.verdict == "unstable" else done
+    return done + " !" if _overloaded(summary) else done
+
+
+def _overloaded(summary: Summary) -> bool:
+    return summary.stability.verdict == UNSTABLE
 
 
 def _halves(spread: Mapping[str, Estimate], judged: bool) -> list[str]:

@@ -72,14 +72,12 @@ def _facts(spec: GpuSpec, kernels: list[str]) -> dict[str, Any]:
 def _print_table(specs: list[GpuSpec], store: ProfileStore) -> None:
     from rich import box
     from rich.console import Console
-    from rich.table import Table
 
+    from simserve.cli.fitted import FittedTable
     from simserve.units import GIB, TERA
 
     title = "GPUs (vendor figures, dense; link: NVLink or Infinity Fabric, one way)"
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
+    table = FittedTable(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("name", no_wrap=True)
     for title in ("HBM GiB", "TB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "link GB/s", "FLOP/B bf16"):
         table.add_column(title, justify="right")
@@ -105,9 +103,10 @@ def _print_table(specs: list[GpuSpec], store: ProfileStore) -> None:
 
 def _print_gpu(spec: GpuSpec, kernels: list[str]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(title=f"{spec.name}: {spec.title}, SM {spec.sm_arch}", title_justify="left")
+    from simserve.cli.fitted import FittedTable
+
+    table = FittedTable(title=f"{spec.name}: {spec.title}, SM {spec.sm_arch}")
     table.add_column("figure", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)
     table.add_column("source")

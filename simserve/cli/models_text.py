@@ -20,14 +20,12 @@ def print_table(specs: list[ModelSpec]) -> None:
     """Print one line per model."""
     from rich import box
     from rich.console import Console
-    from rich.table import Table
 
+    from simserve.cli.fitted import FittedTable
     from simserve.model import active_params, kv_bytes_per_token, total_params
 
     title = "Models (parameters in billions; KV at 16 bit, all layers, one GPU)"
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
+    table = FittedTable(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("name", no_wrap=True)
     table.add_column("layers", justify="right", no_wrap=True)
     table.add_column("attention", no_wrap=True)
@@ -54,17 +52,16 @@ def _by_size(name: str) -> list[tuple[str, float]]:
 def print_model(spec: ModelSpec, degrees: Parallelism, weights_dtype: WeightsDtype, kv_dtype: str) -> None:
     """Print layers and derived figures of one model."""
     from rich.console import Console
-    from rich.table import Table
 
-    layers = Table(
-        title=f"{spec.name}: {spec.num_layers} layers, hidden {spec.hidden_size}", title_justify="left"
-    )
+    from simserve.cli.fitted import FittedTable
+
+    layers = FittedTable(title=f"{spec.name}: {spec.num_layers} layers, hidden {spec.hidden_size}")
     layers.add_column("layers", justify="right")
     layers.add_column("attention")
     layers.add_column("feed-forward")
     for group in spec.layers:
         layers.add_row(str(group.count), *_describe(group))
-    figures = Table(show_header=False)
+    figures = FittedTable(show_header=False)
     figures.add_column(no_wrap=True)
     figures.add_column()
     for row in _figures(spec, degrees, weights_dtype, kv_dtype):
@@ -78,11 +75,12 @@ def print_ledger(ledger: MemoryLedger, gpu: str) -> None:
     """Print where the bytes of one GPU go."""
     from rich import box
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
+    from simserve.cli.fitted import FittedTable
+
     title = f"Memory of one {gpu}: {ledger.hbm_bytes / GB:.2f} GB"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = FittedTable(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("use", no_wrap=True)
     table.add_column("GB", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True, width=_BAR_CELLS)

@@ -175,9 +175,10 @@ def _short(values: list[Any]) -> bool:
 
 def _print(gpu: str, rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(title=f"Kernel profiles of {gpu}", title_justify="left")
+    from simserve.cli.fitted import FittedTable
+
+    table = FittedTable(title=f"Kernel profiles of {gpu}")
     table.add_column("operation", no_wrap=True)
     for title in ("rows", "left out"):
         table.add_column(title, justify="right")

@@ -14,8 +14,7 @@ from simserve.cli.overwrite import refuse_to_overwrite
 from simserve.cli.profile_run import split_list
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from simserve.cli.fitted import FittedTable
     from simserve.profiler.checking.check import Check
 
 SHOWN = 12
@@ -102,10 +101,10 @@ def _print(found: Check) -> None:
                 console.print(f"  and {len(lines) - SHOWN} more (see --html or --json)")
 
 
-def _table(title: str, first: str, *others: str) -> Table:
-    from rich.table import Table
+def _table(title: str, first: str, *others: str) -> FittedTable:
+    from simserve.cli.fitted import FittedTable
 
-    table = Table(title=title, title_justify="left")
+    table = FittedTable(title=title)
     table.add_column(first, no_wrap=True)
     for name in others:
         table.add_column(name, justify="right")

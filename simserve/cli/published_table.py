@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
+
+from simserve.cli.fitted import FittedTable
 
 
 def published_table(folder: Path) -> Group | None:
@@ -21,8 +22,8 @@ def published_table(folder: Path) -> Group | None:
     rows = published_words(rows)
     if not rows:
         return None
-    table = Table(title="Published figures", title_justify="left", title_style="bold", width=80)
-    table.add_column("figure", ratio=1, overflow="fold")
+    table = FittedTable(title="Published figures", title_style="bold")
+    table.add_column("figure")
     for name in ("published", "ours", "ratio"):
         table.add_column(name, justify="right")
     for row in rows:

@@ -28,9 +28,10 @@ def print_parts(parts: Sequence[OpTime], markdown: bool) -> None:
         print("\n".join("| " + " | ".join(line) + " |" for line in lines))
         return
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table()
+    from simserve.cli.fitted import FittedTable
+
+    table = FittedTable()
     for title in titles:
         table.add_column(title, justify="left" if title in ("kernel", "from") else "right", no_wrap=True)
     for line in cells:
@@ -42,11 +43,12 @@ def print_step(title: str, parts: Sequence[OpTime]) -> None:
     """Print a step: one bar in which each kernel has a letter, and the kernels of each letter."""
     from rich import box
     from rich.console import Console
-    from rich.table import Table
+
+    from simserve.cli.fitted import FittedTable
 
     total_us = sum(part.us for part in parts)
     shown, rest = _split(parts, total_us)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = FittedTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("", "kernel", "calls", "us", "share", "from"):
         table.add_column(name, justify="left" if name in ("", "kernel", "from") else "right", no_wrap=True)
     for letter, part in zip(ascii_lowercase, shown, strict=False):

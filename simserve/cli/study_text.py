@@ -6,8 +6,8 @@ import textwrap
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
+from simserve.cli.fitted import FittedTable
 from simserve.metrics.names import short_names
 from simserve.report.format import number, percent
 from simserve.report.study_words import size_headline
@@ -21,7 +21,7 @@ HEADING_WIDTH = 10
 
 def print_sweep(study: dict[str, Any]) -> None:
     """Print the points of a sweep with the numbers that people look for first."""
-    table = Table(title=study["name"], title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table = FittedTable(title=study["name"], box=None, padding=(0, 1, 0, 0))
     for name in short_names(study["paths"]).values():
         table.add_column(_heading(name), overflow="fold")
     for name in ("TTFT\np99\nms", "TPOT\np50\nms", "output\ntokens\n/s", "cost/M\ntokens", "SLO"):

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Mapping
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
+from simserve.cli.fitted import FittedTable
 from simserve.cli.replications_text import half_width, replication_lines, spread_of
 from simserve.metrics import Summary
 from simserve.metrics.distribution import Distribution
@@ -35,7 +35,7 @@ _VERDICTS = {
 
 def summary_table(scenario: Scenario, summary: Summary) -> Group:
     """Return the latencies of the whole run as a table, and the rates as lines below it."""
-    table = Table(title=scenario.name, title_justify="left", title_style="bold", width=80)
+    table = FittedTable(title=scenario.name, title_style="bold")
     table.add_column("ms, whole run")
     for name in _SHOWN:
         table.add_column(name, justify="right")

@@ -1,4 +1,4 @@
-"""What `simserve trace` prints: tables for people (80 columns), JSON for machines."""
+"""What `simserve trace` prints: tables for people, JSON for machines."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import json
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
+
+from simserve.cli.fitted import FittedTable
 
 if TYPE_CHECKING:
     from simserve.core import Trace
     from simserve.workload import CacheCurve
     from simserve.workload.catalogue import PublicTrace
     from simserve.workload.stats import LengthStats, TraceStats
-
-_WIDTH = 80
 
 
 def print_json(trace: Trace, figures: TraceStats, curve: CacheCurve | None = None) -> None:
@@ -33,7 +32,7 @@ def print_json(trace: Trace, figures: TraceStats, curve: CacheCurve | None = Non
 
 def print_stats(trace: Trace, figures: TraceStats) -> None:
     """Print the figures as tables, then what the reader assumed and changed."""
-    console = Console(width=_WIDTH, highlight=False)
+    console = Console(highlight=False)
     console.print(_lengths(trace.origin.name, figures))
     console.print(_arrivals(figures))
     for line in _prefix(figures):
@@ -45,8 +44,8 @@ def print_stats(trace: Trace, figures: TraceStats) -> None:
 
 def print_cache(curve: CacheCurve) -> None:
     """Print the hit rates of prefix caches of several capacities."""
-    block, console = curve.cache_block_tokens, Console(width=_WIDTH, highlight=False)
-    table = Table(title="Prefix hits of an LRU cache", title_justify="left", title_style="bold", width=_WIDTH)
+    block, console = curve.cache_block_tokens, Console(highlight=False)
+    table = FittedTable(title="Prefix hits of an LRU cache", title_style="bold")
     for name in (f"blocks of {block}", "tokens", "token hit %", "block hit %"):
         table.add_column(name, justify="right")
     for point in curve.points:
@@ -61,21 +60,19 @@ def print_cache(curve: CacheCurve) -> None:
 
 def print_catalogue(catalogue: dict[str, PublicTrace]) -> None:
     """Print the public traces with their licences."""
-    table = Table(title="Public traces", title_justify="left", width=_WIDTH)
+    table = FittedTable(title="Public traces")
     for name in ("name", "what it is", "licence"):
         table.add_column(name, overflow="fold", no_wrap=name == "name")
     for name, trace in catalogue.items():
         table.add_row(name, trace.about, trace.licence)
-    Console(width=_WIDTH, highlight=False).print(table)
+    Console(highlight=False).print(table)
 
 
-def _lengths(name: str, figures: TraceStats) -> Table:
+def _lengths(name: str, figures: TraceStats) -> FittedTable:
     sessions = f", {figures.sessions:,} sessions" if figures.sessions is not None else ""
-    table = Table(
+    table = FittedTable(
         title=f"{name}: {figures.requests:,} requests{sessions}",
-        title_justify="left",
         title_style="bold",
-        width=_WIDTH,
     )
     table.add_column("tokens")
     for column in ("mean", "p5", "p50", "p90", "p95", "p99", "max", "sum"):
@@ -90,9 +87,9 @@ def _length_cells(lengths: LengthStats) -> list[str]:
     return [*(f"{value:,.0f}" for value in values), f"{lengths.max:,}", _short(lengths.sum)]
 
 
-def _arrivals(figures: TraceStats) -> Table:
+def _arrivals(figures: TraceStats) -> FittedTable:
     arrivals = figures.arrivals
-    table = Table(width=_WIDTH)
+    table = FittedTable()
     for name in ("arrivals", "duration s", "per s", "gap CV", "longest gap s", "equal stamps"):
         table.add_column(name, justify="right")
     table.add_row(

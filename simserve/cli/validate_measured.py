@@ -12,8 +12,7 @@ import typer
 from simserve.cli.validate_options import AsJson, Overhead, Page, Profiles, Quiet
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from simserve.cli.fitted import FittedTable
     from simserve.validate.measured_runs import MeasuredRun
 
 SHOWN = ("ttft_mean", "ttft_p50", "ttft_p99", "tpot_mean", "e2e_mean", "e2e_p99")
@@ -114,11 +113,11 @@ def _print(facts: dict[str, Any]) -> None:
         console.print(f"{name}: decode steps by batch size: {', '.join(errors)}")
 
 
-def _errors(facts: dict[str, Any]) -> Table:
-    from rich.table import Table
+def _errors(facts: dict[str, Any]) -> FittedTable:
+    from simserve.cli.fitted import FittedTable
 
     names = [name for name in SHOWN if name in facts["median_ape"]]
-    table = Table("errors in %", *(name.replace("_", " ") for name in names))
+    table = FittedTable("errors in %", *(name.replace("_", " ") for name in names))
     for one in facts["experiments"]:
         stage = "" if one["stage"] < 0 else f", stage {one['stage']}"
         errors = (f"{one['metrics'][name]['err_pct']:+.1f}" for name in names)

@@ -11,8 +11,7 @@ import typer
 from simserve.cli.validate_options import AsJson
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from simserve.cli.fitted import FittedTable
     from simserve.validate.memory import MemoryOutcome
 
 
@@ -46,7 +45,7 @@ def memory(
     _print_summary(compared.summary(outcomes))
 
 
-def _rooms(outcomes: list[MemoryOutcome]) -> Table:
+def _rooms(outcomes: list[MemoryOutcome]) -> FittedTable:
     """Return whether each start comes up, and its room for the KV cache."""
     table = _table("Ours / the engine's", "comes up", "KV cache", "error")
     for one in outcomes:
@@ -56,7 +55,7 @@ def _rooms(outcomes: list[MemoryOutcome]) -> Table:
     return table
 
 
-def _terms(outcomes: list[MemoryOutcome]) -> Table:
+def _terms(outcomes: list[MemoryOutcome]) -> FittedTable:
     """Return the terms of each start that the engine printed any of."""
     table = _table("Ours / the engine's, GiB per GPU", "weights", "torch peak", "non-torch", "graphs")
     for one in outcomes:
@@ -65,10 +64,10 @@ def _terms(outcomes: list[MemoryOutcome]) -> Table:
     return table
 
 
-def _table(title: str, *columns: str) -> Table:
-    from rich.table import Table
+def _table(title: str, *columns: str) -> FittedTable:
+    from simserve.cli.fitted import FittedTable
 
-    table = Table(pad_edge=False, title=title, title_justify="left")
+    table = FittedTable(pad_edge=False, title=title)
     table.add_column("start", overflow="fold")
     for name in columns:
         table.add_column(name, no_wrap=True)

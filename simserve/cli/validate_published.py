@@ -13,8 +13,7 @@ import typer
 from simserve.cli.validate_options import AsJson, Overhead, Page, Profiles, Quiet
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from simserve.cli.fitted import FittedTable
     from simserve.validate.published import RowOutcome
     from simserve.validate.published_row import Row
 
@@ -69,22 +68,22 @@ def _named(row: Row, parts: list[str]) -> bool:
     return any(part in row["row_id"] or part in row.get("group", "") for part in parts)
 
 
-def _curves(medians: dict[str, dict[str, float]]) -> Table:
+def _curves(medians: dict[str, dict[str, float]]) -> FittedTable:
     """Return the median absolute error of each curve (one deployment)."""
-    from rich.table import Table
+    from simserve.cli.fitted import FittedTable
 
-    table = Table("curve: median of absolute errors, %", "figures")
+    table = FittedTable("curve: median of absolute errors, %", "figures")
     for group, errors in medians.items():
         if errors:
             table.add_row(group, ", ".join(f"{name} {error:.1f}" for name, error in errors.items()))
     return table
 
 
-def _table(outcomes: list[RowOutcome], prefix: str) -> Table:
+def _table(outcomes: list[RowOutcome], prefix: str) -> FittedTable:
     """Return every figure; `prefix` is what the ids of all rows begin with."""
-    from rich.table import Table
+    from simserve.cli.fitted import FittedTable
 
-    table = Table(pad_edge=False)
+    table = FittedTable(pad_edge=False)
     table.add_column("row", no_wrap=True)
     table.add_column("group", overflow="fold")
     for name in ("figure", "sim", "real", "error"):

@@ -1,0 +1,86 @@
+"""Tables that fit the terminal: as wide as their content, and never cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Column, Table
+from rich.text import Text
+
+LEAST_HEADING = 7
+LEAST_WORDS = 8
+"""Least widths of a column of words and of the heading of figures; figures are not folded at all."""
+
+
+class FittedTable(Table):
+    """A table that loses its frame where that is too wide, then folds its words, then becomes lines."""
+
+    def __init__(self, *headers: str, title: str | None = None, **style: Any) -> None:
+        super().__init__(title=title, title_justify="left", **style)
+        for header in headers:
+            self.add_column(header)
+
+    def add_column(self, *header: Any, **style: Any) -> None:
+        """Add a column that folds rather than cuts; see `rich.table.Table`."""
+        super().add_column(*header, **{"overflow": "fold", **style})
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw what fits."""
+        if self.fits(console, options.max_width):
+            yield from super().__rich_console__(console, options)
+            return
+        if self.box is None:
+            self.padding = (0, 1, 0, 0)
+        else:  # whose dividers are spaces
+            self.box, self.padding, self.pad_edge = box.SIMPLE_HEAD, (0, 0, 0, 0), False
+        if self._narrow(options.max_width - len(self.columns) - 1):
+            yield from super().__rich_console__(console, options)
+        else:
+            yield from self._as_lines()
+
+    def fits(self, console: Console, width: int) -> bool:
+        """Return whether nothing has to be folded for `width` cells."""
+        wide = console.options.update(max_width=10_000)
+        return Measurement.get(console, wide, self).maximum <= width
+
+    def _narrow(self, room: int) -> bool:
+        """Give every column its width out of `room` cells; false if even folded words do not fit."""
+        widths, least = [], []
+        for column in self.columns:
+            heading, content = _width(column.header), max(map(_width, column.cells), default=0)
+            figures = column.justify == "right"
+            least.append(max(content, min(heading, LEAST_HEADING)) if figures else LEAST_WORDS)
+            widths.append(least[-1] if figures else max(content, heading, LEAST_WORDS))
+        if sum(least) > room:
+            return False
+        while sum(widths) > room:
+            at = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
+            widths[at] -= 1
+        for column, width in zip(self.columns, widths, strict=True):
+            column.width, column.no_wrap = width, False
+        return True
+
+    def _as_lines(self) -> Iterator[Text]:
+        """Yield the title, and each row as `first cell: heading value, heading value`."""
+        if self.title:
+            yield _text(self.title)
+        for first, *others in zip(*(column.cells for column in self.columns), strict=True):
+            named = zip(self.columns[1:], others, strict=True)
+            parts = [f"{_flat(column)} {_text(cell)}".strip() for column, cell in named if str(_text(cell))]
+            yield Text(f"{_text(first)}: {', '.join(parts)}".replace("\n", " "))
+
+
+def _text(cell: Any) -> Text:
+    return cell if isinstance(cell, Text) else Text.from_markup(str(cell))
+
+
+def _width(cell: Any) -> int:
+    return max((line.cell_len for line in _text(cell).split("\n")), default=0)
+
+
+def _flat(column: Column) -> str:
+    return " ".join(_text(column.header).plain.split())
