@@ -27,6 +27,14 @@ class Answer:
         "shown_ns",
         "steady",
     )
+    lane: int
+    """Lane in which it decodes; set by `Lane.join`, as is the next."""
+    joined_step: int
+    """Decode step of the lane at which it joined."""
+    left_ns: int
+    """When it was last preempted; set then."""
+    seen: int
+    """Tokens shown when its client gave up; set then."""
 
     def __init__(self, request: Request, length: int, steady: bool) -> None:
         """`length` output tokens; `steady` if the request belongs to the steady window."""
@@ -35,19 +43,11 @@ class Answer:
         self.steady = steady
         self.gone = False
         """Its client gave up: what it gains from now on is shown to nobody."""
-        self.seen = 0
-        """Tokens shown when it did."""
         self.shown = 0
         """Tokens shown (while decoding: as of joining)."""
         self.shown_ns = 0
         """When the last of them was shown (while decoding: as of joining)."""
-        self.lane = 0
-        """Lane in which it decodes."""
-        self.joined_step = 0
-        """Decode step of the lane at which it joined."""
         self.end_step = NOT_DECODING
         """Decode step of the lane after which the answer is complete."""
-        self.left_ns = 0
-        """When it was last preempted."""
         self.computed_high = 0
         """Most tokens whose KV was ever computed: what a recompute repeats."""

@@ -235,9 +235,9 @@ class Books:
         meter = self.meter
         tokens = min(tokens, answer.request.prompt_tokens + answer.shown - cached)
         meter.prefill(tokens, cached)
-        high = answer.computed_high
+        high, end = answer.computed_high, cached + tokens
         if high > cached:
-            meter.recomputed_tokens += min(high, cached + tokens) - cached
-        if cached + tokens > high:
-            answer.computed_high = cached + tokens
+            meter.recomputed_tokens += min(high, end) - cached
+        if end > high:
+            answer.computed_high = end
             self._barren_steps = 0

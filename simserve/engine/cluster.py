@@ -74,13 +74,13 @@ class Cluster:
 
     def submit(self, request: Request) -> None:
         """A request arrives: route it, then admit or refuse it."""
-        self.recorder.arrive(request, self.env.now)
-        desk = self._desk
-        replica = self.replicas[0] if desk is None else desk.choose(request, self.env.now)
+        desk, now_ns = self._desk, self.env.now
+        self.recorder.arrive(request, now_ns)
+        replica = self.replicas[0] if desk is None else desk.choose(request, now_ns)
         if replica is not None:
             self._admit(request, replica)
         elif desk is not None:
-            desk.hold(request, self._admit)
+            desk.hold(request, self._admit_held)
 
     def with_role(self, role: str) -> list[Replica]:
         """Return the replicas that have a role now."""
@@ -92,10 +92,14 @@ class Cluster:
         spec = replica.spec
         if spec.max_model_len > request.prompt_tokens >= 1:
             replica.enqueue(request, self._length(request, spec))
-            if request.id in self._unseen:
-                replica.lose_client(request)
         else:
             self._refuse(request, spec)
+
+    def _admit_held(self, request: Request, replica: Replica) -> None:
+        """Admit a request that waited at the router: its client may have given up meanwhile."""
+        self._admit(request, replica)
+        if request.id in self._unseen:
+            replica.lose_client(request)
 
     def _refuse(self, request: Request, spec: ReplicaSpec) -> None:
         """Refuse a request that a replica can never serve."""
@@ -119,8 +123,7 @@ class Cluster:
     def complete(self, request: Request, output_tokens: int) -> None:
         """A request's last token was shown."""
         self.recorder.complete(request, output_tokens, self.env.now)
-        client_ns = self.replicas[self.recorder.replica[request.id]].spec.client_ns
-        self._ended(request, client_ns)
+        self._ended(request, self.replicas[self.recorder.replica[request.id]].spec.client_ns)
 
     def give_up(self, request: Request) -> None:
         """The request's client gives up; the engine hears of it at once."""
@@ -129,7 +132,7 @@ class Cluster:
         if self._desk is not None and self._desk.withdraw(request):
             self.recorder.note(request, self.gave_up_words)
             self.recorder.abandon(request, 0, 0, self.env.now)
-            self._close(request)
+            self._ended(request, sent=False)
         else:
             self.replicas[self.recorder.replica[request.id]].give_up(request)
 
@@ -148,17 +151,12 @@ class Cluster:
         self.recorder.abandon(request, output_tokens, seen_tokens, self.env.now)
         self._ended(request)
 
-    def _ended(self, request: Request, client_ns: int = 0) -> None:
-        """A request ended: tell the router at once, then the client."""
-        if self._tell_ended is not None:
+    def _ended(self, request: Request, client_ns: int = 0, sent: bool = True) -> None:
+        """A request ended: tell the router that sent it at once, and the client when it sees the end."""
+        if sent and self._tell_ended is not None:
             self._tell_ended(request, self.env.now)
-        self._close(request, client_ns)
-
-    def _close(self, request: Request, client_ns: int = 0) -> None:
-        """Tell the client of the end when it sees it."""
-        ended = self.recorder.ended
-        if self._progress and not ended % _PROGRESS_EVERY:
-            self._progress(self.env.now, ended, self._total)
+        if self._progress and not self.recorder.ended % _PROGRESS_EVERY:
+            self._progress(self.env.now, self.recorder.ended, self._total)
         if not client_ns:
             self.on_end(request.id)
         else:

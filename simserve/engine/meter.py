@@ -114,7 +114,8 @@ class Meter:
     def rest(self, start_ns: int, end_ns: int, policy: Policy) -> None:
         """Note an interval in which nothing could be done: requests may have waited for news."""
         first_ns = self._first_wait_ns(start_ns, end_ns, policy)
-        self.waited_ns[policy.kept_out] += end_ns - first_ns
+        if first_ns < end_ns:
+            self.waited_ns[policy.kept_out] += end_ns - first_ns
 
     def _absent(self, start_ns: int, end_ns: int, policy: Policy, waiting: int) -> float:
         """Return how many of the `waiting` were not there yet, averaged over the interval.
@@ -123,9 +124,11 @@ class Meter:
         """
         arrivals_ns = self._arrivals_ns
         count, first_ns = len(arrivals_ns), arrivals_ns[0]
-        if waiting != count or first_ns <= start_ns or self.lookahead is not None:
+        if first_ns <= start_ns or self.lookahead is not None:
             first_ns = self._first_wait_ns(start_ns, end_ns, policy)
             count = len(arrivals_ns)
+        elif waiting > count:
+            first_ns = start_ns
         self.waited_ns[policy.kept_out] += end_ns - first_ns
         absent = (sum(arrivals_ns) - count * start_ns) / (end_ns - start_ns)
         arrivals_ns.clear()

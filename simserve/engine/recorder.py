@@ -64,9 +64,10 @@ class Recorder:
 
     def complete(self, request: Request, output_tokens: int, now_ns: int) -> None:
         """Book the last token."""
-        self.last_token_ns[request.id] = now_ns
-        self.output_tokens[request.id] = output_tokens
-        self.status[request.id] = Status.COMPLETED
+        row = request.id
+        self.last_token_ns[row] = now_ns
+        self.output_tokens[row] = output_tokens
+        self.status[row] = Status.COMPLETED
         self.ended += 1
         self.end_ns = now_ns
 

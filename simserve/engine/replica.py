@@ -286,9 +286,10 @@ class Replica:
     def _plan(self, batch: Batch, now_ns: int) -> Run:
         """Return the run of steps that nothing inside the replica can change."""
         page, offset = self.page_of(batch)
-        lane = self._lane
-        unseen = self._lookahead is not None and self._lookahead.unseen
-        if batch.repeats == 1 or not self.fast_forward or unseen or not lane.in_rhythm(now_ns):
+        lane, lookahead = self._lane, self._lookahead
+        if batch.repeats == 1 or not self.fast_forward or not lane.in_rhythm(now_ns):
+            return Run(now_ns, page, offset, 1)
+        if lookahead is not None and lookahead.unseen:
             return Run(now_ns, page, offset, 1)
         run = Run(now_ns, page, offset, lane.steps_to_end(min(batch.repeats, PAGE - offset)))
         if batch.until_ns is None:

@@ -156,10 +156,11 @@ class Admission(ABC):
 
     def schedule_chunk(self, request: Request, tokens: int) -> Chunk:
         """Count `tokens` prompt tokens as computed, as the engine does when it schedules them."""
-        chunk = Chunk(request, tokens, request.computed, request.computed + tokens == request.known)
-        request.computed += tokens
-        if chunk.last:
+        cached = request.computed
+        request.computed = computed = cached + tokens
+        last = computed == request.known
+        if last:
             self.partial.pop(request.id, None)
         else:
             self.partial[request.id] = request
-        return chunk
+        return Chunk(request, tokens, cached, last)
