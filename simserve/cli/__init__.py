@@ -16,13 +16,14 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from simserve.cli import calibrate, capacity, compare, init, report, run, schema, search, size, sweep
+from simserve.cli import calibrate, capacity, compare, init, report, run, schema, search, size, stopped, sweep
 from simserve.cli.help import App, Group
 from simserve.errors import UserError
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 an internal error; 2 the input is wrong (one line per problem); 3 done, "
-    "but read stderr (nothing completed, unstable, SLO missed with --fail-on-slo); 130 interrupted"
+    "but read stderr (nothing completed, unstable, SLO missed with --fail-on-slo); "
+    "130 interrupted; 143 terminated"
 )
 
 SUB_APPS = {
@@ -58,13 +59,14 @@ class _Root(Group):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with stopped.raised():
+                return super().invoke(ctx)
         except UserError as error:
             _say(str(error))
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
-            _say("interrupted")
-            raise typer.Exit(130) from error
+            _say(stopped.words(error))
+            raise typer.Exit(stopped.exit_code(error)) from error
         except BrokenPipeError as error:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the interpreter flushes it at exit
             raise typer.Exit(0) from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simserve.cli import completion
+from simserve.cli import completion, stopped
 
 if TYPE_CHECKING:
     from simserve.scenario.load import LoadedScenario
@@ -64,7 +64,17 @@ def opened(
     with _progress(quiet) as show:
         options = Options(workers, executor, address, cache, show)
         with campaign(it, kind, folder, options, force) as work:
-            yield work, folder
+            try:
+                yield work, folder
+            except KeyboardInterrupt as stop:
+                raise type(stop)(_resumable(stop, work.counts.done, force)) from stop
+
+
+def _resumable(stop: KeyboardInterrupt, done: int, force: bool) -> str:
+    """Return what is said when a study was stopped."""
+    again = "repeat the command without --force" if force else "repeat the command"
+    runs = "1 run is" if done == 1 else f"{done:,} runs are"
+    return f"{stopped.words(stop)}: {runs} done and kept; {again} to resume"
 
 
 def command(kind: str, file: str, overrides: list[str]) -> str:
@@ -79,9 +89,13 @@ def lines(counts: Counts) -> list[str]:
     from simserve.units import NS_PER_S
 
     found = f" ({counts.found:,} found)" if counts.found else ""
-    eta = "unknown" if counts.eta_s is None else clock(int(counts.eta_s * NS_PER_S))
-    first = f"runs: {counts.done:,} done{found}, {counts.left:,} left, {counts.pruned:,} pruned"
+    eta = "unknown" if counts.eta_s is None else f"about {clock(int(counts.eta_s * NS_PER_S))}"
+    first = f"runs: {counts.done:,} done{found}, {_left(counts)} left, {counts.pruned:,} pruned"
     return [first, f"time to go: {eta}", f"best so far: {counts.best or 'none yet'}"]
+
+
+def _left(counts: Counts) -> str:
+    return f"about {counts.left + counts.expected:,}" if counts.expected else f"{counts.left:,}"
 
 
 @contextmanager

@@ -47,6 +47,8 @@ class Counts:
     """Runs finished, those found in the journal or the cache included."""
     left: int = 0
     """Runs that are known to be needed still."""
+    expected: int = 0
+    """Runs beyond those that the study is likely to need, by its own estimate."""
     pruned: int = 0
     """Points that were not run: dropped, bounded or stopped early."""
     found: int = 0
@@ -60,7 +62,7 @@ class Counts:
     def eta_s(self) -> float | None:
         """Seconds to go at the pace so far; None if there is no pace."""
         fresh = self.done - self.found
-        return (time.monotonic() - self.started_s) / fresh * self.left if fresh else None
+        return (time.monotonic() - self.started_s) / fresh * (self.left + self.expected) if fresh else None
 
 
 Show = Callable[[Counts], None]

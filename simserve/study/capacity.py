@@ -11,6 +11,7 @@ true capacity with the same. A load whose run is too short to tell is made longe
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -32,6 +33,8 @@ from simserve.units import NS_PER_S
 Level = Literal["low", "estimate", "high"]
 LEVELS: tuple[Level, ...] = ("low", "estimate", "high")
 MAX_STEPS = 60
+PARTED = 5
+"""Halvings that each level does on its own [assumption, for the time to go alone]."""
 UNITS = {"rate": "requests/s", "concurrency": "clients", "users": "users"}
 
 
@@ -67,10 +70,17 @@ class Search:
     """Bisection on a noisy, falling function; each load is run once."""
 
     def __init__(
-        self, runs: Runs, targets: Sequence[Target], confidence: float, precision: float, whole: bool = False
+        self,
+        runs: Runs,
+        targets: Sequence[Target],
+        confidence: float,
+        precision: float,
+        whole: bool = False,
+        ahead: Callable[[int], None] = lambda loads: None,
     ) -> None:
-        """`whole`: loads are whole numbers. `precision` is relative."""
+        """`whole`: loads are whole numbers. `precision` is relative. `ahead` hears how many may follow."""
         self._runs = runs
+        self._ahead = ahead
         self._targets = targets
         self._confidence = confidence
         self._precision = precision
@@ -95,6 +105,7 @@ class Search:
     def find(self, low: float, high: float) -> Found:
         """Return the capacity between two loads."""
         low, high = self._rounded(low), self._rounded(high)
+        self._ahead(self._likely([(low, high)] * len(LEVELS)))
         self.look([low, high])
         for _ in range(MAX_STEPS):
             # All three ends move at once: what one looks at narrows the others too.
@@ -102,6 +113,7 @@ class Search:
             wanted = [self._between(*b) for b in brackets if b is not None and not self._close(*b)]
             if not wanted:
                 break
+            self._ahead(self._likely(brackets) - len(set(wanted)))
             self.look(wanted)
         ends = [self._bracket(level, low, high) for level in LEVELS]
         return Found(
@@ -134,6 +146,17 @@ class Search:
 
     def _close(self, below: float, above: float) -> bool:
         return above - below <= max(self._precision * above, 1 if self._whole else 0)
+
+    def _likely(self, brackets: Sequence[tuple[float, float] | None]) -> int:
+        """Return how many loads these brackets are likely to need; levels part in the last few halvings."""
+        counts = Counter(bracket for bracket in brackets if bracket is not None)
+        steps = {bracket: self._halvings(*bracket) for bracket in counts}
+        return sum(steps[one] + (n - 1) * min(steps[one], PARTED) for one, n in counts.items())
+
+    def _halvings(self, below: float, above: float) -> int:
+        """Return how often an interval is halved until its ends are close."""
+        close = max(self._precision * above, 1 if self._whole else 0)
+        return max(0, math.ceil(math.log2(max(above - below, close) / close)))
 
     def _between(self, below: float, above: float) -> float:
         return self._rounded(math.sqrt(below * above) if above > 2 * below else (below + above) / 2)
@@ -225,8 +248,12 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
             campaign.show()
         return rows
 
-    search = Search(runs, targets, spec.confidence, spec.precision, whole=spec.of != "rate")
+    def ahead(loads: int) -> None:
+        campaign.counts.expected = loads * spec.replications
+
+    search = Search(runs, targets, spec.confidence, spec.precision, spec.of != "rate", ahead)
     if spec.curve:
+        ahead(search._likely([(spec.low, spec.high)] * len(LEVELS)) + 2)
         search.look([search._rounded(load) for load in _spread(spec.low, spec.high, spec.curve)])
     found = search.find(spec.low, spec.high)
     points = [

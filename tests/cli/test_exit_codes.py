@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -91,18 +92,52 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_ctrl_c_is_130_and_leaves_nothing(small: Path, process: Call) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_stopped_run_says_so_and_leaves_nothing(
+    small: Path, process: Call, number: int, code: int, word: str
+) -> None:
     long = ["--set", "workload.synthetic.requests=1000000", "--set", "fast_forward=false"]
     run = process("run", small.name, *long)
     while run.poll() is None and cpu_seconds(run.pid) < 3:  # start-up takes one, however busy the machine
         time.sleep(0.1)
     assert run.poll() is None
-    run.send_signal(signal.SIGINT)
+    run.send_signal(number)
     stdout, stderr = run.communicate(timeout=30)
-    assert run.returncode == 130
-    assert "interrupted" in one_line(stderr)
+    assert run.returncode == code
+    assert one_line(stderr) == word
     assert stdout == ""
-    assert not (small.parent / "reports").exists()
+    assert [path.name for path in small.parent.iterdir()] == ["small.yaml"]
+
+
+def test_a_stopped_study_says_how_to_resume(small: Path, process: Call, simserve: Call) -> None:
+    rates = ", ".join(f"{rate}" for rate in range(1, 41))
+    sweep = f"sweep: {{over: {{workload.synthetic.arrivals.rate_per_s: [{rates}]}}}}\n"
+    small.write_text(small.read_text(encoding="utf-8") + sweep, encoding="utf-8")
+    journal = small.parent / "out" / "journal.jsonl"
+    command = (
+        "sweep",
+        small.name,
+        "--out",
+        "out",
+        "--set",
+        "workload.synthetic.requests=3000",
+        "--workers",
+        "1",
+    )
+    run = process(*command)
+    while run.poll() is None and not (journal.is_file() and len(journal.read_bytes().splitlines()) > 2):
+        time.sleep(0.05)
+    run.send_signal(signal.SIGTERM)
+    _, stderr = run.communicate(timeout=30)
+    assert run.returncode == 143
+    said = re.fullmatch(
+        r"terminated: (\d+) runs are done and kept; repeat the command to resume", stderr.splitlines()[-1]
+    )
+    assert said
+    kept = len(journal.read_bytes().splitlines()) - 1  # its first line is a head
+    assert int(said[1]) == kept
 
 
 def test_a_process_of_its_own_runs_without_a_terminal(small: Path, process: Call) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
 from math import exp, factorial
 
 import numpy as np
@@ -61,11 +62,19 @@ def row_by_simulation(rho: float, seed: int) -> Row:
     return row | {"slo": batches_of(result, [TARGET])}
 
 
-def capacity(seed: int, make=row_by_lindley, replications: int = REPLICATIONS) -> tuple[Found, Search]:
+def capacity(
+    seed: int,
+    make=row_by_lindley,
+    replications: int = REPLICATIONS,
+    ahead: Callable[[int], None] = lambda more: None,
+    ran: list[float] | None = None,
+) -> tuple[Found, Search]:
     def runs(loads: Sequence[float]) -> list[list[Row]]:
+        if ran is not None:
+            ran.extend(loads)
         return [[make(rho, 1000 * seed + r) for r in range(replications)] for rho in loads]
 
-    search = Search(runs, [TARGET], CONFIDENCE, precision=0.005)
+    search = Search(runs, [TARGET], CONFIDENCE, precision=0.005, ahead=ahead)
     return search.find(0.2, 0.95), search
 
 
@@ -89,6 +98,17 @@ def test_the_simulator_gives_the_same_capacity_as_lindleys_recursion() -> None:
     by_hand, simulated = capacity(1, replications=1)[0], capacity(1, row_by_simulation, replications=1)[0]
     assert simulated.low == pytest.approx(by_hand.low, rel=0.01)
     assert simulated.high == pytest.approx(by_hand.high, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_loads_to_go_are_foreseen_and_do_not_start_again(seed: int) -> None:
+    said: list[tuple[int, int]] = []
+    _, search = capacity(seed, ahead=lambda more: said.append((more, len(ran))), ran=(ran := []))
+    after = [*(done for _, done in said[1:]), len(search.rows)]  # when the round that was begun has ended
+    for (foreseen, _), done in zip(said, after, strict=True):
+        assert foreseen == pytest.approx(len(search.rows) - done, abs=7)
+    assert max(b - a for (a, _), (b, _) in pairwise(said)) <= 3
+    assert said[-1][0] == 0
 
 
 def test_no_load_is_run_twice_and_few_are_run() -> None:
