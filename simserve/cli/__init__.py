@@ -22,7 +22,7 @@ from simserve.errors import UserError
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 an internal error; 2 the input is wrong (one line per problem); 3 done, "
-    "but read stderr (nothing completed, unstable, SLO missed with --fail-on-slo); "
+    "but read stderr (nothing completed, unstable, SLO not met with --fail-on-slo); "
     "130 interrupted; 143 terminated"
 )
 

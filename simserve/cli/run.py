@@ -47,7 +47,7 @@ def run(
         None, metavar="FROM:TO", help="Simulated time that --timeline records, such as 10s:20s or 500ms:2m."
     ),
     fail_on_slo: bool = typer.Option(
-        False, "--fail-on-slo", help="Exit with 3 if fewer requests meet the SLO than slo.attainment asks."
+        False, "--fail-on-slo", help="Exit with 3 unless the SLO is met (missed, or inconclusive)."
     ),
 ) -> None:
     """Simulate a scenario; write report.html and its data to a folder, print a summary and the path.
@@ -67,7 +67,7 @@ def run(
     A scenario with variants (`compare`) is run with each of them, and the report compares them.
 
     Exit codes: 0 done; 1 an internal error; 2 the input is wrong; 3 done, but in one of the runs nothing
-    completed, or the queue grew until the end, or (with --fail-on-slo) the SLO was missed.
+    completed, or the queue grew until the end, or (with --fail-on-slo) the SLO is not met.
     """
     from simserve.cli.progress import shown_progress
     from simserve.cli.verdict import warnings_of
@@ -100,8 +100,7 @@ def run(
         prefix = f"{name}: " if len(summaries) > 1 else ""
         for warning in summary.warnings:
             typer.echo(f"warning: {prefix}{warning}", err=True)
-        slo = deployments[name].loaded.scenario.slo if fail_on_slo else None
-        problems += [prefix + line for line in warnings_of(summary, slo)]
+        problems += [prefix + line for line in warnings_of(summary, fail_on_slo)]
     for problem in problems:
         typer.echo(problem, err=True)
     if problems:
@@ -191,27 +190,33 @@ def _replicated(
     Of the other runs nothing else is kept.
     """
     from simserve.metrics.bands import band_table, curves_of, whole_edges
-    from simserve.metrics.replications import CONFIDENCE, replication, together
+    from simserve.metrics.replications import CONFIDENCE, Replication, replication, together
+    from simserve.metrics.slo_verdict import evidence, judge_slo
+    from simserve.metrics.targets import targets_of
     from simserve.scenario.build import Parts
     from simserve.scenario.replicate import reseeded
 
-    summary, parts = deployment.summarize(result), Parts()
+    summary, parts, targets = deployment.summarize(result), Parts(), targets_of(deployment.slo)
     if len(seeds) == 1:
         return summary, None
-    plain = summary.to_dict()
-    edges, runs = whole_edges(plain), [replication(seeds[0], result, plain)]
+
+    def kept(seed: int, found: Result, its: Summary) -> Replication:
+        return replication(seed, found, its.to_dict(), evidence(found, targets, its.stability))
+
+    edges, runs = whole_edges(summary.to_dict()), [kept(seeds[0], result, summary)]
     curves = [] if edges is None else [curves_of(result, edges)]
     for seed in seeds[1:]:
         if progress:
             progress.begin(f"{name} seed {seed}".strip())
         other = reseeded(deployment, seed, parts)
         found = other.simulate(progress)
-        runs.append(replication(seed, found, other.summarize(found).to_dict()))
+        runs.append(kept(seed, found, other.summarize(found)))
         if edges is not None:
             curves.append(curves_of(found, edges))
     all_seeds = together(runs)
     bands = None if edges is None or not all_seeds.random else band_table(curves, edges, CONFIDENCE)
-    return replace(summary, replications=all_seeds), bands
+    judged = judge_slo(targets, [run.evidence for run in (runs if all_seeds.random else runs[:1])])
+    return replace(summary, replications=all_seeds, slo_verdict=judged), bands
 
 
 def slug(name: str) -> str:

@@ -13,9 +13,9 @@ from simserve.cli.replications_text import half_width, replication_lines, spread
 from simserve.metrics import Summary
 from simserve.metrics.distribution import Distribution
 from simserve.metrics.replications import Estimate
-from simserve.report.verdict import verdict
+from simserve.metrics.slo_verdict import SloVerdict
 from simserve.report.warnings import ALL_ESTIMATED
-from simserve.scenario import Scenario, SloSpec
+from simserve.scenario import Scenario
 
 LATENCIES = {
     "TTFT": "ttft_ms",
@@ -79,42 +79,10 @@ _RATES = (
 )
 
 
-def _slo_line(slo: SloSpec, summary: Summary) -> list[str]:
-    """Return the verdict with its targets: `SLO missed: 84.5% within ttft_ms 500 (target: 99%)`.
-
-    Several seeds are judged by their means, so means stand beside the verdict.
-    """
-    found = verdict(summary.to_dict(), {"slo_asked": slo.model_dump(include={"attainment", "percentiles"})})
-    word, parts, own = found.word if found else "missed", [], summary.whole.slo
-    if word == "not shown":
-        word = "inconclusive"
-    target = f"(target: {slo.attainment * 100:g}%)"
-    limits = [f"{name} {limit:g}" for name, limit in slo.limits().items() if name != "itl_ms"]
-    share = _judged(summary, "slo.attainment", own.attainment if own else None)
-    if limits and share is not None:
-        parts.append(f"{share:.1%} within {', '.join(limits)} {target}")
-    gaps = _judged(summary, "slo.itl_within_share", own.itl_within_share if own else None)
-    if slo.itl_ms is not None and gaps is not None:
-        parts.append(f"{gaps:.1%} of gaps within itl_ms {slo.itl_ms:g} {target}")
-    for key, targets in slo.percentiles.items():
-        for name, limit in targets.items():
-            value = _number(
-                _judged(summary, f"{key}.{name}", getattr(getattr(summary.whole, key), name, None))
-            )
-            parts.append(f"{name} of {key} {value} (target: {limit:g})")
-    if own is not None and own.limits and own.attainment is not None:
-        rate = _judged(summary, "slo.goodput_requests_per_s", own.goodput_requests_per_s)
-        parts.append(f"goodput {_number(rate, 2)} requests/s")
-    text = f"SLO {word}: {', '.join(parts) or 'nothing completed'}"
-    return textwrap.wrap(text, 80, break_long_words=False, break_on_hyphens=False)
-
-
-def _judged(summary: Summary, name: str, own: float | None) -> float | None:
-    """Return what the verdict judges: the mean over the seeds where there are several."""
-    if summary.replications is None:
-        return own
-    found = summary.replications.measures.get(f"whole.{name}")
-    return found.mean if found else None
+def _slo_lines(found: SloVerdict) -> list[str]:
+    text = f"SLO {found.outcome}: {found.text}. Judged by {found.basis}".replace(" %", "\u00a0%")
+    lines = textwrap.wrap(text, 80, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def _lines(scenario: Scenario, summary: Summary) -> list[str]:
@@ -130,8 +98,8 @@ def _lines(scenario: Scenario, summary: Summary) -> list[str]:
         f"tokens/s, {_number(whole.total_tokens_per_s, 0)} tokens/s over {_number(whole.duration_s)} s; "
         f"{_VERDICTS[summary.stability.verdict]}",
     ]
-    if scenario.slo is not None:
-        lines += _slo_line(scenario.slo, summary)
+    if summary.slo_verdict is not None:
+        lines += _slo_lines(summary.slo_verdict)
     if summary.cost_per_million_output_tokens is not None:
         lines.append(f"{summary.cost_per_million_output_tokens:,.2f} per million output tokens")
     for limit in summary.limits:

@@ -5,6 +5,7 @@ The definitions follow vLLM's bench where tools differ (AIPerf calls our TPOT "I
 
 from __future__ import annotations
 
+from simserve.metrics.slo_verdict import SLO_RULE
 from simserve.metrics.stability import RULE
 
 DEFINITIONS: dict[str, str] = {
@@ -47,6 +48,7 @@ DEFINITIONS: dict[str, str] = {
         "unfinished requests are not good; a quantity that a request does not have (TPOT of one "
         "token) cannot break its limit. An ITL limit is judged over gaps and reported apart."
     ),
+    "SLO verdict": SLO_RULE,
     "goodput": "Good requests that complete in the window / duration of the window.",
     "KV use": (
         "KV blocks held by running requests / usable blocks: time-weighted mean over the window "

@@ -13,6 +13,8 @@ from typing import Any
 
 from simserve.core import Result
 from simserve.metrics.measures import figures_of
+from simserve.metrics.slo_verdict import Evidence
+from simserve.metrics.stability import UNSTABLE
 from simserve.metrics.statistics import mean_interval
 
 CONFIDENCE = 0.95
@@ -58,13 +60,16 @@ class Replication:
     figures: Mapping[str, float]
     fingerprint: str
     unstable: bool
+    evidence: Evidence
+    """What it says about the SLO."""
 
 
-def replication(seed: int, result: Result, summary: Mapping[str, Any]) -> Replication:
+def replication(seed: int, result: Result, summary: Mapping[str, Any], evidence: Evidence) -> Replication:
     """Return what is kept of a run; `summary` is its summary as plain dicts."""
     figures = figures_of(dict(summary), {})
     numbers = dict(pair for part in PARTS for pair in _leaves(part, figures[part]))
-    return Replication(seed, numbers, _fingerprint(result), summary["stability"]["verdict"] == "unstable")
+    unstable = summary["stability"]["verdict"] == UNSTABLE
+    return Replication(seed, numbers, _fingerprint(result), unstable, evidence)
 
 
 def together(runs: Sequence[Replication]) -> Replications:

@@ -7,7 +7,8 @@ token) cannot break its limit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from simserve.errors import ScenarioError
 from simserve.metrics.columns import Columns
 
 Bool = NDArray[np.bool_]
+LIMITS = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
 
 
 @dataclass(frozen=True)
@@ -27,16 +29,19 @@ class Slo:
     itl_ms: float | None = None
     """Judged over the pooled gaps, not per request (gaps are not stored per request)."""
     e2e_ms: float | None = None
+    attainment: float = 0.99
+    """Share of the requests that must be within the limits (of the gaps, for ITL)."""
+    percentiles: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Further targets, such as {"ttft_ms": {"p99": 1000}}."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            limit = getattr(self, field.name)
-            if limit is not None and not 0 < limit < float("inf"):
-                raise ScenarioError(f"slo.{field.name}: {limit!r} is not a positive number of milliseconds")
+        for name, limit in self.limits().items():
+            if not 0 < limit < float("inf"):
+                raise ScenarioError(f"slo.{name}: {limit!r} is not a positive number of milliseconds")
 
     def limits(self) -> dict[str, float]:
         """Return the limits that are set, by name (`ttft_ms` ...)."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return {name: limit for name in LIMITS if (limit := getattr(self, name)) is not None}
 
 
 def missed(slo: Slo, columns: Columns) -> dict[str, Bool]:

@@ -14,9 +14,11 @@ from simserve.metrics.groups import GROUP_DEFINITIONS, GroupUse, group_uses
 from simserve.metrics.limits import Limit, limits
 from simserve.metrics.replications import Replications
 from simserve.metrics.slo import Slo
+from simserve.metrics.slo_verdict import SloVerdict, evidence, judge_slo
 from simserve.metrics.speculation import DRAFT_DEFINITIONS, DraftUse, draft_uses
 from simserve.metrics.stability import Stability, judge
 from simserve.metrics.stages import STAGE_DEFINITIONS, SplitSummary, split_summary, split_warnings
+from simserve.metrics.targets import targets_of
 from simserve.metrics.tiers import TierUse, tier_uses, tier_warnings
 from simserve.metrics.utilisation import Use, pool_uses, replica_uses
 from simserve.metrics.window import Span, WindowSummary, steady_span, summarize_window, whole_span
@@ -65,6 +67,8 @@ class Summary:
     steady: WindowSummary
     steady_window: tuple[int, int]
     stability: Stability
+    slo_verdict: SloVerdict | None
+    """Is the SLO met? None without one."""
     replicas: list[Use]
     pools: list[Use]
     limits: list[Limit]
@@ -112,6 +116,8 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
     columns = derive(result)
     whole = whole_span(result, columns)
     counts = _counts(result, columns)
+    limited = slo if slo is not None and slo.limits() else None
+    stability, targets = judge(result, closed_loop), targets_of(slo)
     price = _price_per_hour(result)
     tiers = tier_uses(result)
     split = split_summary(result, whole.start_ns, whole.end_ns)
@@ -120,10 +126,11 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
     return Summary(
         schema=SCHEMA,
         counts=counts,
-        whole=summarize_window(result, columns, whole, slo),
-        steady=summarize_window(result, columns, steady_span(result, columns), slo),
+        whole=summarize_window(result, columns, whole, limited),
+        steady=summarize_window(result, columns, steady_span(result, columns), limited),
         steady_window=result.steady_window,
-        stability=judge(result, closed_loop),
+        stability=stability,
+        slo_verdict=judge_slo(targets, [evidence(result, targets, stability)]) if targets else None,
         replicas=replica_uses(result, whole),
         pools=pools,
         limits=limits(result, pools, whole),

@@ -61,7 +61,8 @@ def request_table(result: Result, slo: Slo | None) -> pa.Table:
     table["steady"] = pa.array(
         (result.arrival_order >= low) & (result.arrival_order < high) & columns.arrived
     )
-    table["good"] = pa.nulls(len(result), pa.bool_()) if slo is None else pa.array(good(slo, columns))
+    limited = slo is not None and slo.limits()
+    table["good"] = pa.array(good(slo, columns)) if limited else pa.nulls(len(result), pa.bool_())
     if result.split is not None:
         table |= _split_columns(result)
     return pa.table(table)

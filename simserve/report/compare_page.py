@@ -23,7 +23,6 @@ from simserve.report.ratio import ratio_charts, ratio_points, ratio_sentences
 from simserve.report.run_page import run_charts, run_context
 from simserve.report.split_words import split_headline
 from simserve.report.terms import anchor, term_filter
-from simserve.report.verdict import asked_words
 from simserve.report.warnings import warnings
 
 FRONTIER_FROM = 3
@@ -51,7 +50,7 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
     charts = comparison_charts(found)
     for i, run in enumerate(simulated.values()):
         charts |= run_charts(run, at=f"run{i}-")
-    judged = {name: run["verdict"].word for name, run in runs.items() if run["verdict"]}
+    judged = {name: run["verdict"]["outcome"] for name, run in runs.items() if run["verdict"]}
     currency = complete(base.manifest)["currency"]
     differing = [row for row in table["measures"] if len(set(row["values"].values())) > 1]
     return render(
@@ -71,7 +70,7 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         rows=[comparison_cells(table, row, currency) for row in differing],
         equal=[_equal(table, row, currency) for row in table["measures"] if row not in differing],
         changes=changes_words(table["changes"]),
-        asked=asked_words(base.summary, base.manifest),
+        asked=_asked(base.summary),
         warnings=_warnings(found),
         kv=kv_sentences(table),
         published=published_words(table.get("published", [])),
@@ -103,6 +102,12 @@ def comparison_charts(found: StoredComparison) -> dict[str, Figure]:
         figures["hits-capacity"] = hits_by_capacity(found.table)
         figures["tail-tpot"] = frontier(found.table, "whole.ttft_ms.p99", "whole.tpot_ms.p50")
     return {name: figure for name, figure in figures.items() if figure["data"]}
+
+
+def _asked(summary: dict[str, Any]) -> str:
+    """Return what the scenario asks for; nothing without an SLO."""
+    found = summary.get("slo_verdict")
+    return "; ".join(check["asked"] for check in found["checks"]) if found else ""
 
 
 def _slo(run: StoredRun) -> dict[str, Any] | None:

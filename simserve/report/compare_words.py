@@ -45,8 +45,8 @@ def comparison_headline(
 ) -> Markup:
     """Return the sentence for a comparison (the content of compare.json).
 
-    `words` holds the verdict of each run that has an SLO: met, missed or not shown. The settings that differ
-    stand in the list below the sentence.
+    `words` holds the verdict of each run that has an SLO: met, missed or inconclusive. The settings
+    that differ stand in the list below the sentence.
     """
     words = words or {}
     names = [table["base"], *table["variants"]]

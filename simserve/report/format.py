@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from simserve.metrics.words import percent as percent_words
+from simserve.metrics.words import trimmed
 from simserve.units import GIB
 
 NONE = "–"
@@ -21,24 +23,14 @@ def number(value: float | None) -> str:
     if size >= 99.95 or value == 0:
         return f"{value:,.0f}"
     decimals = 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
-    return _trimmed(f"{value:.{decimals}f}") if size >= 0.0995 else f"{value:.3g}"
-
-
-def _trimmed(text: str) -> str:
-    """Return a number without zeros that say nothing: `50.0` is 50."""
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return trimmed(f"{value:.{decimals}f}") if size >= 0.0995 else f"{value:.3g}"
 
 
 def percent(share: float | None) -> str:
     """Return a share in percent; never '100 %' for less than all, nor '0 %' for more than nothing."""
     if share is None:
         return NONE
-    text = ""
-    for decimals in (1, 2, 3, 4):
-        text = f"{share * 100:.{decimals}f}"
-        if not (0 < share < 1) or float(text) not in (0.0, 100.0):
-            break
-    return f"{_trimmed(text)}{NBSP}%"
+    return percent_words(share).replace(" ", NBSP)
 
 
 def money(value: float | None, currency: str = "$") -> str:

@@ -23,7 +23,7 @@ def headline(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
         start = f"Unstable, the queue grows: {served} and fall{s} behind, {medians}"
     else:
         start = f"{served}: {medians}"
-    return f"{start}{_attained(whole, manifest)}{_gave_up(counts)}."
+    return f"{start}{_judged(summary.get('slo_verdict'))}{_gave_up(counts)}."
 
 
 def hardware(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
@@ -66,10 +66,9 @@ def _gave_up(counts: dict[str, Any]) -> str:
     )
 
 
-def _attained(window: dict[str, Any], manifest: dict[str, Any]) -> str:
-    """Return the share within the limits; nothing where percentiles decide too, which the verdict names."""
-    slo = window["slo"]
-    targets = manifest.get("slo_asked") or {}
-    if slo is None or slo["attainment"] is None or targets.get("percentiles"):
+def _judged(verdict: dict[str, Any] | None) -> str:
+    """Return whether the SLO is met, with the share and the target that decide it."""
+    if verdict is None:
         return ""
-    return f"; {percent(slo['attainment'])} meet the SLO"
+    shares = f"{percent(verdict['kept'])}, target {percent(verdict['target'])}"
+    return f"; SLO {verdict['outcome']}" + (f" ({shares})" if verdict["kept"] is not None else "")

@@ -24,7 +24,6 @@ from simserve.report.published_words import published_words
 from simserve.report.stages import STAGES, stage_chart
 from simserve.report.stored import equals, floats
 from simserve.report.terms import anchor, term_filter
-from simserve.report.verdict import verdict
 from simserve.report.warnings import warnings
 from simserve.report.where import PARTS, parts, where_time_went
 from simserve.units import NS_PER_S
@@ -70,7 +69,7 @@ def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
         "term": term_filter(summary["definitions"]),
         "anchor": anchor,
         "operations": sorted(summary.get("operations", {}).items(), key=lambda pair: -pair[1]),
-        "verdict": verdict(summary, manifest),
+        "verdict": summary.get("slo_verdict"),
         "warnings": warnings(summary),
         "published": published_words(published_rows({"base": run})),
         "provenance": sorted(summary["provenance"], key=_trust),

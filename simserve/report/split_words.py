@@ -7,8 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from simserve.metrics.store import StoredRun
-from simserve.report.format import latency, number, percent
-from simserve.report.verdict import verdict
+from simserve.report.format import latency, number
 
 NOTABLE = 0.02
 """Relative difference of goodput below which neither is called better."""
@@ -30,7 +29,7 @@ def split_headline(runs: dict[str, StoredRun]) -> Markup | None:
     words = (_word(runs[one]), _word(runs[other]))
     if words == ("missed", "missed"):
         return Markup("Both miss the SLO: {}{}; {}.").format(start, _missed(runs, one, other), figures)
-    if words == ("not shown", "not shown"):
+    if words == ("inconclusive", "inconclusive"):
         found = Markup("Neither {} nor {} is shown to meet the SLO").format(_code(one), _code(other))
     elif words[0] == words[1]:
         found = Markup("{}, {} against {}").format(_verdict(rates), _code(one), _code(other))
@@ -43,30 +42,21 @@ def split_headline(runs: dict[str, StoredRun]) -> Markup | None:
 _SLO = {
     "met": "meets the SLO",
     "missed": "misses the SLO",
-    "not shown": "is not shown to meet the SLO",
+    "inconclusive": "is not shown to meet the SLO",
     "": "has no SLO",
 }
 """What a run does with its SLO, by the word of its verdict."""
 
 
 def _word(run: StoredRun) -> str:
-    found = verdict(run.summary, run.manifest)
-    return found.word if found else ""
+    found = run.summary.get("slo_verdict")
+    return found["outcome"] if found else ""
 
 
 def _missed(runs: dict[str, StoredRun], one: str, other: str) -> Markup:
     """Return by how much both runs miss the SLO."""
-    shares = [(run.summary["whole"]["slo"] or {}).get("attainment") for run in (runs[one], runs[other])]
-    asked = runs[one].manifest["slo_asked"]["attainment"]
-    seeds = any(run.summary.get("replications") for run in (runs[one], runs[other]))
-    if seeds or any(share is None or share >= asked for share in shares):  # a gap or a percentile misses it
-        texts = [
-            found.text for name in (one, other) if (found := verdict(runs[name].summary, runs[name].manifest))
-        ]
-        return Markup("{}: {}; {}: {}").format(_code(one), texts[0], _code(other), texts[1])
-    return Markup("{} keeps {} of requests within it, {} {} (target: {})").format(
-        _code(one), percent(shares[0]), _code(other), percent(shares[1]), percent(asked)
-    )
+    texts = [runs[name].summary["slo_verdict"]["text"] for name in (one, other)]
+    return Markup("{}: {}; {}: {}").format(_code(one), texts[0], _code(other), texts[1])
 
 
 def _verdict(rates: tuple[float, float]) -> str:

@@ -30,7 +30,7 @@ MOST_LEVELS = 8
 SLO_COLOURS = {
     "met": "$decode",
     "missed": "$limit",
-    "not shown": "$queue",
+    "inconclusive": "$queue",
     "too short": "$queue",
     "none": "$accent",
 }

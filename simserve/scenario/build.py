@@ -78,8 +78,7 @@ class Deployment:
     @property
     def slo(self) -> Slo | None:
         """The latency targets, as the metrics take them."""
-        slo = self.loaded.scenario.slo
-        return Slo(**slo.limits()) if slo and slo.limits() else None
+        return slo_of(self.loaded.scenario)
 
     def summarize(self, result: Result) -> Summary:
         """Return the summary of a run of this deployment."""
@@ -117,6 +116,12 @@ class Parts:
             self._stores[store_key] = ProfileStore(files)
         compiled = self._compiled.setdefault((model_key, store_key, scenario.analytic), {})
         return self._models[model_key], self._stores[store_key], compiled
+
+
+def slo_of(scenario: Scenario) -> Slo | None:
+    """Return the targets of a scenario, as the metrics take them."""
+    slo = scenario.slo
+    return Slo(**slo.limits(), attainment=slo.attainment, percentiles=slo.percentiles) if slo else None
 
 
 def build(

@@ -17,6 +17,7 @@ import numpy as np
 from simserve.core import Trace
 from simserve.errors import UserError
 from simserve.latency.roofline import BYTES, peaks_of
+from simserve.metrics.targets import Target
 from simserve.model import ModelSpec
 from simserve.model.dtypes import kernel_types
 from simserve.model.params import active_params
@@ -25,7 +26,6 @@ from simserve.scenario.load import LoadedScenario, changed
 from simserve.scenario.pool import BuiltPool
 from simserve.scenario.pool_plan import PlannedPool, plan_pool
 from simserve.study.layouts import Family
-from simserve.study.targets import Target
 from simserve.units import NS_PER_S
 
 

@@ -18,6 +18,8 @@ from typing import Any, Literal, NamedTuple
 from simserve.core import Trace
 from simserve.errors import ScenarioError
 from simserve.metrics.stability import UNSTABLE
+from simserve.metrics.targets import Judged, Target, judge, requests_needed, targets_of
+from simserve.scenario.build import slo_of
 from simserve.scenario.load import LoadedScenario, changed
 from simserve.scenario.study_spec import CapacitySpec
 from simserve.scenario.workload import build_trace
@@ -27,7 +29,6 @@ from simserve.study.limits import limit_words
 from simserve.study.long_enough import Group, missing_words, run_long_enough, too_short
 from simserve.study.points import distinct, summarised, verdict
 from simserve.study.row import Row
-from simserve.study.targets import Judged, Target, judge, requests_needed, targets_of
 from simserve.units import NS_PER_S
 
 Level = Literal["low", "estimate", "high"]
@@ -98,7 +99,7 @@ class Search:
         """Return whether a load that was run is carried at a level of caution."""
         if load not in self._held:
             rows = distinct(self.rows[load])
-            judged = judge(self._targets, rows, self._confidence)
+            judged = judge(self._targets, [row["slo"] for row in rows], self._confidence)
             self._held[load] = {one: holds(judged, rows, one) for one in LEVELS}
         return self._held[load][level]
 
@@ -172,7 +173,7 @@ def require_capacity(it: LoadedScenario) -> CapacitySpec:
         raise ScenarioError(
             f"{it.document.source}: has no capacity; add one, such as capacity: {{of: rate, from: 1, to: 50}}"
         )
-    if not targets_of(it.scenario.slo):
+    if not targets_of(slo_of(it.scenario)):
         raise ScenarioError(
             f"{it.document.source}: capacity needs an slo to be held, such as slo: {{ttft_ms: 1000}}"
         )
@@ -221,7 +222,7 @@ def trace_rate(trace: Trace, it: LoadedScenario) -> float:
 def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
     """Find the capacity and the saturation curve; return what study.json holds."""
     it = campaign.it
-    targets = targets_of(it.scenario.slo)
+    targets = targets_of(slo_of(it.scenario))
     rate = base_rate(it) if spec.of == "rate" else 1.0
 
     def settings(load: float) -> dict[str, Any]:
@@ -301,7 +302,7 @@ def _require_told(
 
 def _met(rows: Sequence[Row], targets: Sequence[Target], spec: CapacitySpec) -> bool:
     rows = distinct(rows)
-    return holds(judge(targets, rows, spec.confidence), rows, "low")
+    return holds(judge(targets, [row["slo"] for row in rows], spec.confidence), rows, "low")
 
 
 def _spread(low: float, high: float, n: int) -> list[float]:

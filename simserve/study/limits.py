@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from simserve.core.efficiency import COMPUTE_EFFICIENCY, MEMORY_EFFICIENCY
+from simserve.metrics.targets import Target
 from simserve.study.row import Row
-from simserve.study.targets import Target
 
 BUSY = 0.85
 """Share of busy time from which on throughput, not the length of a step, is the limit [our choice]."""

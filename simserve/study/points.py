@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from simserve.metrics.slo_verdict import INCONCLUSIVE, judge_slo
 from simserve.metrics.stability import NOT_JUDGED, STABLE, TOO_SHORT, UNSTABLE
 from simserve.metrics.statistics import mean_interval
-from simserve.study.row import Row, columns
-from simserve.study.targets import Target, judge
+from simserve.metrics.targets import Target
+from simserve.study.row import Row, columns, evidence_of
 
 
 def summarised(rows: Sequence[Row], targets: Sequence[Target], confidence: float) -> dict[str, Any]:
@@ -36,33 +37,27 @@ def summarised(rows: Sequence[Row], targets: Sequence[Target], confidence: float
 
 
 def verdict(rows: Sequence[Row], targets: Sequence[Target], confidence: float) -> dict[str, Any]:
-    """Return how a point does against each target, and `slo`: met, missed, not shown, too short, or none.
+    """Return how a point does against each target, and `slo`: met, missed, inconclusive, too short, or none.
 
-    Met needs the lower bound of every target, and a load that is carried in every run.
+    Too short is the inconclusive that a longer run resolves: it cannot tell whether the load is carried.
     """
     rows = distinct(rows)
-    judged = judge(targets, rows, confidence)
-    unstable = any(row["stability"] == UNSTABLE for row in rows)
-    if not targets:
-        word = "none"
-    elif unstable or any(one.missed for one in judged):
-        word = "missed"
-    elif any(row.get("needed_requests") is not None for row in rows):
-        word = "too short"
-    else:
-        word = "met" if all(one.met for one in judged) else "not shown"
+    found = judge_slo(targets, [evidence_of(row) for row in rows], confidence)
+    if found is None:
+        return {"slo": "none", "targets": []}
+    short = any(row.get("needed_requests") is not None for row in rows)
     return {
-        "slo": word,
+        "slo": TOO_SHORT if short and found.outcome == INCONCLUSIVE else found.outcome,
         "targets": [
             {
-                "name": one.target.name,
-                "words": one.target.words,
-                "share": one.target.share,
-                "estimate": one.interval.estimate if one.interval else None,
-                "low": one.interval.low if one.interval else None,
-                "high": one.interval.high if one.interval else None,
+                "name": check.name,
+                "words": check.asked,
+                "share": check.target,
+                "estimate": check.kept,
+                "low": check.low,
+                "high": check.high,
             }
-            for one in judged
+            for check in found.checks
         ],
     }
 

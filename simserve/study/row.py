@@ -6,9 +6,10 @@ from typing import Any
 
 from simserve.metrics import Summary
 from simserve.metrics.measures import figures_of
+from simserve.metrics.slo_verdict import Evidence
 from simserve.metrics.statistics import Batch
+from simserve.metrics.targets import batches_of, targets_of
 from simserve.scenario.build import Deployment
-from simserve.study.targets import batches_of, targets_of
 
 Row = dict[str, Any]
 
@@ -49,11 +50,16 @@ def simulate_row(deployment: Deployment) -> Row:
     """Simulate a deployment once; the same deployment gives the same row."""
     result = deployment.simulate()
     row = row_of(deployment.summarize(result))
-    targets = targets_of(deployment.loaded.scenario.slo)
+    targets = targets_of(deployment.slo)
     row["slo"] = _plain(batches_of(result, targets))
     row["slo_ordered"] = _plain(batches_of(result, targets, whole=True))
     row["simulated_requests"] = len(result)
     return row
+
+
+def evidence_of(row: Row) -> Evidence:
+    """Return what a row says about the targets."""
+    return Evidence(row["slo"], row["stability"], row.get("needed_requests"))
 
 
 def _plain(batches: dict[str, list[Batch]]) -> dict[str, list[list[int]]]:

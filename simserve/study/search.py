@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simserve.errors import ScenarioError, UserError, nearest
+from simserve.metrics.targets import targets_of
+from simserve.scenario.build import slo_of
 from simserve.scenario.load import LoadedScenario, changed
 from simserve.scenario.study_spec import SearchSpec, Span
 from simserve.study.campaign import Campaign, priced, study_key
@@ -23,7 +25,6 @@ from simserve.study.long_enough import missing_words, run_long_enough
 from simserve.study.plan import constrained
 from simserve.study.points import summarised
 from simserve.study.row import columns
-from simserve.study.targets import targets_of
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -160,7 +161,7 @@ def _try(
 ) -> None:
     import optuna
 
-    targets = targets_of(campaign.it.scenario.slo)
+    targets = targets_of(slo_of(campaign.it.scenario))
     kept, reasons = [], {}
     for trial, settings in asked:
         try:
@@ -219,7 +220,7 @@ def _result(it: LoadedScenario, spec: SearchSpec, study: Study) -> dict[str, Any
         "sampler": spec.sampler,
         "replications": spec.replications,
         "confidence": 0.95,
-        "targets": [target.words for target in targets_of(it.scenario.slo)],
+        "targets": [target.words for target in targets_of(slo_of(it.scenario))],
         "points": points,
         "front": front,
         "hypervolume": _over_time(costs, len(points)) if len(aims) > 1 else [],

@@ -15,8 +15,11 @@ from typing import Any
 
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
+from simserve.metrics.slo_verdict import INCONCLUSIVE
+from simserve.metrics.stability import TOO_SHORT
+from simserve.metrics.targets import Target, targets_of
 from simserve.report.format import money
-from simserve.scenario.build import Parts
+from simserve.scenario.build import Parts, slo_of
 from simserve.scenario.load import LoadedScenario, changed
 from simserve.scenario.study_spec import SizeSpec
 from simserve.scenario.workload import build_trace
@@ -28,7 +31,6 @@ from simserve.study.plan import constrained
 from simserve.study.points import distinct, summarised
 from simserve.study.row import Row
 from simserve.study.stages import hopeless, stage_settings
-from simserve.study.targets import Target, targets_of
 
 AHEAD = 2
 """Families that are tried at a time, whatever the number of workers, so that the same is found everywhere."""
@@ -82,7 +84,7 @@ def require_size(it: LoadedScenario) -> SizeSpec:
             f"{it.document.source}: has no size; add one, such as "
             "size: {catalogue: {h100_sxm: {price_per_gpu_hour: 2.5}}}"
         )
-    if not targets_of(it.scenario.slo):
+    if not targets_of(slo_of(it.scenario)):
         raise ScenarioError(f"{it.document.source}: size needs an slo, such as slo: {{ttft_ms: 1000}}")
     if it.scenario.pools[0].afd is not None:  # neither the bounds nor the prices know of its FFN GPUs
         raise ScenarioError(
@@ -99,7 +101,7 @@ class SizeSearch:
         self.campaign = campaign
         self.it = campaign.it
         self.spec = spec
-        self.targets: list[Target] = targets_of(self.it.scenario.slo)
+        self.targets: list[Target] = targets_of(slo_of(self.it.scenario))
         self.two_sided = 2 * spec.confidence - 1
         """Confidence of the two-sided interval whose lower end is the one-sided bound."""
         self.states = self._bounded()
@@ -241,7 +243,7 @@ class SizeSearch:
         if not more:
             return rows
         verdicts = [summarised(one, self.targets, CLEAR)["slo"] for one in rows]
-        undecided = [i for i, word in enumerate(verdicts) if word == "not shown"]
+        undecided = [i for i, word in enumerate(verdicts) if word == INCONCLUSIVE]
         added = self._long_enough([settings[i] for i in undecided], more, 1)
         for i, others in zip(undecided, added, strict=True):
             rows[i] = list(distinct([*rows[i], *others]))
@@ -257,7 +259,7 @@ class SizeSearch:
         longest = self.spec.longest
         groups = run_long_enough(self.campaign, settings, replications, longest, self._misses, first)
         for group in groups:
-            if summarised(group.rows, self.targets, self.two_sided)["slo"] == "too short":
+            if summarised(group.rows, self.targets, self.two_sided)["slo"] == TOO_SHORT:
                 place = self.it.document.where(("workload",))
                 raise ScenarioError(f"{place}: {missing_words(self.it, group, longest)}")
         return [group.rows for group in groups]

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from simserve.metrics.targets import MARGIN, Target
 from simserve.scenario.load import LoadedScenario
 from simserve.study.bench import Bench
 from simserve.study.row import Row
-from simserve.study.targets import MARGIN, Target
 
 PART = 0.25
 """Share of the requests that the first part holds."""

@@ -6,6 +6,8 @@ import re
 from typing import Any
 
 from simserve.errors import ScenarioError
+from simserve.metrics.targets import targets_of
+from simserve.scenario.build import slo_of
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.study_spec import SweepSpec
 from simserve.study.campaign import Campaign
@@ -14,7 +16,6 @@ from simserve.study.long_enough import run_long_enough
 from simserve.study.plan import Point, plan_sweep
 from simserve.study.points import summarised
 from simserve.study.row import Row
-from simserve.study.targets import targets_of
 
 Record = dict[str, Any]
 
@@ -91,7 +92,7 @@ def _dropped(point: Point) -> Record:
 def _study(
     it: LoadedScenario, spec: SweepSpec, plan: list[Point], records: list[Record], paths: list[str]
 ) -> dict[str, Any]:
-    targets = targets_of(it.scenario.slo)
+    targets = targets_of(slo_of(it.scenario))
     by_point: dict[int, list[Record]] = {}
     for record in sorted(records, key=lambda r: (r["point"], r["replication"] or 0)):
         by_point.setdefault(record["point"], []).append(record)

@@ -56,6 +56,7 @@ def test_without_it_nothing_changes_and_with_it_the_first_run_does_not(small: Pa
         assert Path("one", name).read_bytes() == Path("same", name).read_bytes()
     assert Path("one/requests.parquet").read_bytes() == Path("two/requests.parquet").read_bytes()
     one, two = read(Path("one")), read(Path("two"))
+    del one["slo_verdict"], two["slo_verdict"]  # of all seeds together
     assert {key: two[key] for key in one} == one
     assert two.keys() - one.keys() == {"replications"}
 
@@ -127,25 +128,11 @@ def test_a_variant_may_not_have_its_own(small: Path, simserve: Call) -> None:
     assert "compare.more.replications: a variant runs under the scenario's replications" in done.stderr
 
 
-def test_fail_on_slo_judges_the_mean_over_the_seeds(small: Path, simserve: Call) -> None:
-    options = ("--set", "slo.ttft_ms=16", "--set", "replications=3")
-    simserve("run", small, *options, "--out", "a")
-    mean = read(Path("a"))["replications"]["measures"]["whole.slo.attainment"]["mean"]
-    assert 0 < mean < 1
-    for wanted, code in ((mean - 0.001, 0), (mean + 0.001, 3)):
-        done = simserve(
-            "run", small, *options, "--set", f"slo.attainment={wanted}", "--fail-on-slo", "--out", f"b{code}"
-        )
+def test_fail_on_slo_judges_the_requests_of_all_seeds(small: Path, simserve: Call) -> None:
+    """32 steady requests a seed, all good: 0.025 ** (1 / 32) = 89.1 % are shown, of three seeds 96.2 %."""
+    for seeds, wanted, code in ((1, 0.89, 0), (1, 0.9, 3), (3, 0.96, 0), (3, 0.97, 3)):
+        options = ("--set", f"replications={seeds}", "--set", f"slo.attainment={wanted}", "--force")
+        done = simserve("run", small, *options, "--fail-on-slo", "--out", "b")
         assert done.exit_code == code, done.output
-
-
-def test_fail_on_slo_judges_percentiles_by_the_mean_over_the_seeds(small: Path, simserve: Call) -> None:
-    options = ("--set", "replications=3")
-    simserve("run", small, *options, "--out", "a")
-    summary = read(Path("a"))
-    mean = summary["replications"]["measures"]["whole.ttft_ms.p99"]["mean"]
-    assert mean != summary["whole"]["ttft_ms"]["p99"], "the seeds must differ for this to say anything"
-    for limit, code in ((mean + 0.001, 0), (mean - 0.001, 3)):
-        slo = f"slo={{ttft_ms: 60000, percentiles: {{ttft_ms: {{p99: {limit}}}}}}}"
-        done = simserve("run", small, *options, "--set", slo, "--fail-on-slo", "--out", f"p{code}")
-        assert done.exit_code == code, done.output
+        found = read(Path("b"))["slo_verdict"]
+        assert found["checks"][0]["low"] == pytest.approx(0.025 ** (1 / (32 * seeds)), abs=1e-6)

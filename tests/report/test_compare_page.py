@@ -268,12 +268,12 @@ def test_runs_that_all_miss_the_slo_have_no_cheapest() -> None:
     said = sentence(rows, {"other": []}, slo=missed)
     assert said.startswith("Both runs miss the SLO, the nearest is base with 52 % within its limits")
     assert "cost" not in said
-    said = sentence(rows, {"other": []}, slo=missed | {"other": "not shown"})
+    said = sentence(rows, {"other": []}, slo=missed | {"other": "inconclusive"})
     assert said.startswith("No run is shown to meet the SLO")
 
 
 @pytest.mark.parametrize("runs", [2, 3, 7, 40])
-@pytest.mark.parametrize("word", ["met", "missed", "not shown", "mixed", ""])
+@pytest.mark.parametrize("word", ["met", "missed", "inconclusive", "mixed", ""])
 @pytest.mark.parametrize("priced", [False, True])
 @pytest.mark.parametrize("shaky", [0, 1, 2])
 def test_no_headline_has_more_than_25_words_or_names_a_setting(
@@ -284,7 +284,7 @@ def test_no_headline_has_more_than_25_words_or_names_a_setting(
     rows = [measure("whole.ttft_ms.p50", base=10, **values), measure("whole.itl_ms.p99", base=999, **values)]
     if priced:
         rows.append(measure("cost_per_million_output_tokens", "number", base=1, **values))
-    rotation = ("met", "missed", "not shown")
+    rotation = ("met", "missed", "inconclusive")
     slo = {n: rotation[i % 3] if word == "mixed" else word for i, n in enumerate(["base", *names])}
     said = sentence(rows, {name: [TOKENS] for name in names}, tuple(names[:shaky]), slo if word else None)
     assert len(said.split()) <= 25, said

@@ -28,7 +28,7 @@ def point(load: float, ttft_ms: float, half_ms: float) -> dict[str, Any]:
         | {"ttft_ms.p99": ttft_ms, "busy": 0.5, "kv_use_mean": 0.00325},
         "intervals": {"ttft_ms.p99": [ttft_ms - half_ms, ttft_ms + half_ms]},
         "targets": [target],
-        "slo": "not shown",
+        "slo": "inconclusive",
         "stability": "stable",
     }
 

@@ -12,7 +12,6 @@ from simserve.report.difference_words import changes_words, signed
 from simserve.report.load_words import load_in_words
 from simserve.report.study_words import sweep_headline
 from simserve.report.terms import anchor, definition_of, term_filter
-from simserve.report.verdict import asked_words, verdict
 from simserve.report.warnings import warnings
 
 
@@ -30,72 +29,11 @@ def summary(attainment: float = 0.96, **more: Any) -> dict[str, Any]:
     return base | {"stability": {"verdict": "stable", "reason": "x"}} | more
 
 
-def asked(attainment: float, **percentiles: dict[str, float]) -> dict[str, Any]:
-    return {"slo_asked": {"attainment": attainment, "percentiles": percentiles}}
-
-
-@pytest.mark.parametrize(("wanted", "word"), [(0.95, "met"), (0.96, "met"), (0.97, "missed")])
-def test_the_slo_is_met_from_what_is_asked_for_on(wanted: float, word: str) -> None:
-    found = verdict(summary(), asked(wanted))
-    assert found is not None
-    assert found.word == word
-    assert "96\u00a0%" in found.text
-    assert "TTFT ≤ 500" in found.text
-
-
-def test_a_gap_limit_and_a_percentile_can_each_miss_it() -> None:
-    gaps = summary()
-    gaps["whole"]["slo"]["itl_within_share"] = 0.9
-    assert verdict(gaps, asked(0.95)).word == "missed"
-    assert verdict(summary(), asked(0.95, ttft_ms={"p99": 1000})).word == "met"
-    late = verdict(summary(), asked(0.95, ttft_ms={"p99": 800}))
-    assert late.word == "missed"
-    assert "p99 of TTFT is 900" in late.text
-
-
-def test_percentiles_alone_are_a_slo_and_the_target_is_beside_the_figure() -> None:
-    found = summary()
-    found["whole"]["slo"] = None
-    late = verdict(found, asked(0.99, ttft_ms={"p99": 800}))
-    assert late.word == "missed"
-    assert late.text.replace("\u00a0", " ") == "p99 of TTFT is 900 ms (target: 800 ms)"
-
-
 @pytest.mark.parametrize(("share", "lines"), [(0.0, 0), (0.049, 0), (0.3, 1), (0.9999, 1)])
 def test_estimated_time_is_warned_of_like_extrapolated_time(share: float, lines: int) -> None:
     found = warnings(summary(provenance={"analytic": share, "extrapolated": 0.0}))
     assert len(found) == lines
     assert all("estimated" in line for line in found)
-
-
-def test_seeds_that_do_not_agree_show_nothing() -> None:
-    """The interval of the mean must lie on one side of what is asked for."""
-
-    def over_seeds(low: float, high: float) -> dict[str, Any]:
-        found = {"mean": (low + high) / 2, "low": low, "high": high}
-        other = {"mean": 0.999, "low": None, "high": None}
-        measures = {"whole.slo.attainment": found, "whole.slo.itl_within_share": other}
-        return summary(replications={"measures": measures})
-
-    assert verdict(over_seeds(0.93, 0.98), asked(0.95)).word == "not shown"
-    assert verdict(over_seeds(0.951, 0.98), asked(0.95)).word == "met"
-    assert verdict(over_seeds(0.90, 0.94), asked(0.95)).word == "missed"
-    assert verdict(over_seeds(0.0, 1.0), asked(0.4)).word == "not shown", "0 is an end like any other"
-    assert verdict(over_seeds(0.0, 1.0), asked(0.6)).word == "not shown"
-
-
-def test_a_percentile_that_cannot_be_judged_is_not_met() -> None:
-    found = verdict(summary(), asked(0.95, ttft_ms={"p97": 1000}))
-    assert found.word == "not shown"
-    assert "p97 of TTFT is not among what a run keeps" in found.text
-    none = summary()
-    none["whole"]["ttft_ms"]["p99"] = None
-    assert verdict(none, asked(0.95, ttft_ms={"p99": 1000})).word == "missed"
-
-
-def test_without_an_slo_there_is_no_verdict() -> None:
-    assert verdict(summary(), {}) is None
-    assert verdict({"whole": {"slo": None}}, asked(0.9)) is None
 
 
 def test_warnings_say_what_must_be_known_first() -> None:
@@ -217,14 +155,6 @@ def test_differences_have_no_digits_that_say_nothing() -> None:
         "+0.045",
         "−893",
     ]
-
-
-def test_what_the_slo_asks_for_is_said() -> None:
-    words = asked_words(summary(), asked(0.95, ttft_ms={"p99": 800})).replace("\xa0", " ")
-    assert words == (
-        "95 % of the requests with TTFT ≤ 500 ms; 95 % of the gaps with ITL ≤ 50 ms; p99 of TTFT ≤ 800 ms"
-    )
-    assert asked_words(summary(), {}) == ""
 
 
 def load(arrived: int = 101, period_s: float = 50.0, **workload: Any) -> str:

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
+from simserve.metrics.targets import targets_of
 from simserve.model import Parallelism, load_model
 from simserve.model.memory import memory_ledger
 from simserve.model.memory_rules import memory_rules
+from simserve.scenario.build import slo_of
 from simserve.scenario.load import LoadedScenario, loaded
 from simserve.scenario.spec import Scenario
 from simserve.study.bench import Bench, Task
@@ -22,7 +24,6 @@ from simserve.study.layouts import Family, families
 from simserve.study.points import summarised
 from simserve.study.size import SizeSearch
 from simserve.study.size_result import size_study
-from simserve.study.targets import targets_of
 
 REQUESTS = 240
 
@@ -56,7 +57,7 @@ def scenario(
 
 def enumerated(it: LoadedScenario) -> tuple[float | None, int]:
     """The least price of all deployments that meet the SLO in a whole run, and the requests that it took."""
-    spec, bench, targets = it.scenario.size, Bench(it), targets_of(it.scenario.slo)
+    spec, bench, targets = it.scenario.size, Bench(it), targets_of(slo_of(it.scenario))
     assert spec is not None
     prices, requests = [], 0
     for family in families(it, spec):
@@ -174,7 +175,7 @@ def bound_reason(it: LoadedScenario, family: Family) -> str:
     from simserve.study.bounds import bound, workload_of
 
     work = workload_of(it, build_trace(it))
-    return bound(it, family, Parts(), work, targets_of(it.scenario.slo)).impossible
+    return bound(it, family, Parts(), work, targets_of(slo_of(it.scenario))).impossible
 
 
 def test_an_slo_that_nobody_can_meet_is_said_with_the_bound(tmp_path: Path) -> None:

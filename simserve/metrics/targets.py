@@ -8,22 +8,24 @@ unfinished ones are within no limit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from simserve.core import Result
 from simserve.metrics.columns import Columns, derive
 from simserve.metrics.distribution import share_within
+from simserve.metrics.slo import Slo
 from simserve.metrics.statistics import Batch, Interval, share_interval
 from simserve.metrics.window import Span, steady_span, whole_span
-from simserve.scenario.spec import SloSpec
 
 MARGIN = 0.1
 """Share of the arrivals at either end that do not count as steady, as in the engine."""
 BATCHES = 20
 """Batches per run for the variance of dependent requests (Law recommends 10 to 30)."""
-_WORDS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": "E2E"}
+Batches = Mapping[str, Sequence[Sequence[int]]]
+"""Batches of one run by the name of the target: requests and good ones."""
+LATENCY_WORDS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": "E2E"}
 
 
 class Target(NamedTuple):
@@ -37,11 +39,15 @@ class Target(NamedTuple):
     @property
     def words(self) -> str:
         """The target as people write it."""
-        limits = " and ".join(f"{_WORDS[key]} ≤ {limit:g} ms" for key, limit in self.limits)
-        return f"{self.share * 100:g} % with {limits}"
+        return f"{self.share * 100:g} % with {self.limit_words}"
+
+    @property
+    def limit_words(self) -> str:
+        """The limits as people write them."""
+        return " and ".join(f"{LATENCY_WORDS[key]} ≤ {limit:g} ms" for key, limit in self.limits)
 
 
-def targets_of(slo: SloSpec | None) -> list[Target]:
+def targets_of(slo: Slo | None) -> list[Target]:
     """Return the targets of an SLO: its joint attainment, the gaps', and each percentile."""
     if slo is None:
         return []
@@ -106,11 +112,11 @@ class Judged(NamedTuple):
         return self.target.share - (self.interval.estimate if self.interval else 0.0)
 
 
-def judge(targets: Sequence[Target], runs: Sequence[Mapping[str, Any]], confidence: float) -> list[Judged]:
-    """Judge the rows of one point's replications; `confidence` is that of a two-sided interval."""
+def judge(targets: Sequence[Target], runs: Sequence[Batches], confidence: float) -> list[Judged]:
+    """Judge independent runs; `confidence` is that of a two-sided interval."""
     found = []
     for target in targets:
-        batches = [[Batch(*pair) for pair in run["slo"].get(target.name, [])] for run in runs]
+        batches = [[Batch(*pair) for pair in run.get(target.name, [])] for run in runs]
         found.append(Judged(target, share_interval(batches, confidence)))
     return found
 
