@@ -46,7 +46,7 @@ def capacity(
     """
     from simserve.metrics.store import canonical_json
     from simserve.report.capacity_page import write_capacity_page
-    from simserve.report.study_words import capacity_headline
+    from simserve.report.study_words import capacity_headline, capacity_limit
     from simserve.scenario import load_scenario
     from simserve.study.capacity import require_capacity, run_capacity
     from simserve.study.files import write_json
@@ -66,6 +66,7 @@ def capacity(
         print(folder / "report.html")
     else:
         print(capacity_headline(study))
+        print(capacity_limit(study))
         print(f"Report: {folder / 'report.html'}")
         for line in run_commands(study, folder):
             print(line)

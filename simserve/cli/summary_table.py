@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from rich.console import Group
 from rich.text import Text
@@ -12,6 +13,7 @@ from simserve.cli.fitted import FittedTable
 from simserve.cli.replications_text import half_width, replication_lines, spread_of
 from simserve.metrics import Summary
 from simserve.metrics.distribution import Distribution
+from simserve.metrics.limit_words import both_words
 from simserve.metrics.replications import Estimate
 from simserve.metrics.slo_verdict import SloVerdict
 from simserve.report.warnings import ALL_ESTIMATED
@@ -104,7 +106,7 @@ def _lines(scenario: Scenario, summary: Summary) -> list[str]:
         lines.append(f"{summary.cost_per_million_output_tokens:,.2f} per million output tokens")
     for limit in summary.limits:
         pool = f"{limit.pool}: " if len(summary.limits) > 1 else ""
-        lines.append(f"{pool}limited by {limit.resource}: {limit.evidence}")
+        lines.append(f"{pool}limited by {limit.resource} ({both_words(asdict(limit))}): {limit.evidence}")
     shares = ", ".join(f"{share:.1%} {name}" for name, share in summary.provenance.items() if share)
     if shares:
         lines.append(f"Step times: {shares}")

@@ -25,6 +25,8 @@ class WaitReason(IntEnum):
     """The scheduler's own choice to wait: for company, or for the interval between prefills."""
     BATCH = 6
     """The end of the whole batch in progress, which nobody may join (request-level batching)."""
+    DECODE = 7
+    """Room on the decoding side of a split: computed prompts hold the KV blocks until they are read."""
 
     @property
     def words(self) -> str:
@@ -40,4 +42,5 @@ _WORDS = (
     "KV transfer",
     "the scheduler's pacing",
     "the batch in progress",
+    "room on the decoding side",
 )

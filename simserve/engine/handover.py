@@ -53,9 +53,9 @@ class Handover:
         "_moving",
         "_pieces",
         "_ready",
-        "_room",
         "_spec",
         "fails",
+        "has_room",
         "lost",
         "moved_bytes",
         "prompt_tokens",
@@ -83,7 +83,8 @@ class Handover:
         """Tokens that pieces stand for."""
         self._cached = 0
         self._computed = False
-        self._room = False
+        self.has_room = False
+        """The decoding side holds blocks for the prompt."""
         self._ready = False
         self._moving = False
         self._last_bytes = 0
@@ -108,13 +109,13 @@ class Handover:
             layers = self._spec.size.layers
             self._pieces.append(Piece(self._env.now, self._covered, self.prompt_tokens, 0, layers))
         self._computed = True
-        if self._spec.lease_ns is not None and not self._room:
+        if self._spec.lease_ns is not None and not self.has_room:
             Timeout(self._env, self._spec.lease_ns).callbacks.append(lambda _: self._expire(expired))
         self._go_on()
 
     def room(self, cached_tokens: int) -> None:
         """The decoding side has room, and the first `cached_tokens` tokens."""
-        self._room = True
+        self.has_room = True
         self._cached = cached_tokens
         Timeout(self._env, self._spec.handshake_ns).callbacks.append(lambda _: self._shaken())
 
@@ -129,7 +130,7 @@ class Handover:
         self._go_on()
 
     def _expire(self, expired: Callable[[], None]) -> None:
-        if not self._room and not self.lost:
+        if not self.has_room and not self.lost:
             self.lost = True
             expired()
 

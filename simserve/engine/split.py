@@ -225,6 +225,10 @@ class SplitCluster(Cluster):
         if self.split.room_first:
             passage.source.enqueue(passage.prefill, 1)
 
+    def has_room(self, request: Request) -> bool:
+        """Return whether the decoding side has room for a prompt (called by the prefill side's policy)."""
+        return self._passages[request.id].handover.has_room
+
     def struck_off(self, request: Request) -> None:
         """A request that waited for KV is forgotten (called by its policy)."""
         self.replicas[self.recorder.replica[request.id]].meter.fail()

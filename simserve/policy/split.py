@@ -16,6 +16,10 @@ class Mover(Protocol):
         """Blocks for a prompt are held here from now on; its first `cached_tokens` tokens are here."""
         ...
 
+    def has_room(self, request: Request) -> bool:
+        """Return whether blocks for the prompt are held on the decoding side."""
+        ...
+
     def struck_off(self, request: Request) -> None:
         """A request that waited for KV is forgotten, because its transfer failed for good."""
         ...

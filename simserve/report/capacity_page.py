@@ -7,7 +7,7 @@ from typing import Any
 
 from simserve.report.page import Figure, render
 from simserve.report.study_charts import SHARES
-from simserve.report.study_words import capacity_headline
+from simserve.report.study_words import capacity_headline, capacity_limit
 
 CURVES = (
     ("ttft_ms.p99", "TTFT p99, ms"),
@@ -41,6 +41,7 @@ def write_capacity_page(study: dict[str, Any], path: Path) -> None:
         charts,
         title=study["name"],
         headline=capacity_headline(study),
+        limit=capacity_limit(study),
         study=study,
         columns=columns,
         shares=SHARES,

@@ -9,6 +9,7 @@ import pyarrow as pa
 from simserve.metrics.bands import BINS as BAND_BINS
 from simserve.metrics.bands import whole_edges
 from simserve.metrics.course import BINS, course, places
+from simserve.metrics.limit_words import both_words
 from simserve.metrics.published import published_rows
 from simserve.metrics.store import StoredRun
 from simserve.report.bands import Band, bands_of
@@ -57,6 +58,7 @@ def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
         "load": load_in_words(summary, manifest),
         "limits_in_words": limits_in_words,
         "limit_words": LIMIT_WORDS,
+        "both_words": both_words,
         "latencies": LATENCIES,
         "scenario_yaml": run.scenario_yaml,
         "bins": bins_of(run),

@@ -113,6 +113,14 @@ def capacity_headline(study: dict[str, Any]) -> str:
     )
 
 
+def capacity_limit(study: dict[str, Any]) -> str:
+    """Return what limits the deployment at the highest load shown to be carried, or the lowest tried."""
+    low = study["capacity"]["low"]
+    carried = [point for point in study["points"] if low is not None and point["load"] <= low]
+    point = carried[-1] if carried else study["points"][0]
+    return f"At {number(point['load'])} {study['unit']} limited by {point['limited_by']}"
+
+
 def size_headline(study: dict[str, Any]) -> str:
     """Return the sentence at the top of the page of a search for the cheapest deployment."""
     if study["feasible"]:

@@ -25,7 +25,6 @@ from simserve.scenario.study_spec import CapacitySpec
 from simserve.scenario.workload import build_trace
 from simserve.study.campaign import Campaign
 from simserve.study.facts import facts_of
-from simserve.study.limits import limit_words
 from simserve.study.long_enough import Group, missing_words, run_long_enough, too_short
 from simserve.study.points import distinct, summarised, verdict
 from simserve.study.row import Row
@@ -261,7 +260,6 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
         {
             "load": load,
             "settings": groups[load].settings,
-            "limited_by": limit_words(search.rows[load][0]),
             **summarised(search.rows[load], targets, spec.confidence),
         }
         for load in sorted(search.rows)

@@ -31,6 +31,7 @@ def summarised(rows: Sequence[Row], targets: Sequence[Target], confidence: float
         "intervals": intervals,
         "replications": len(rows),
         "stability": _worst([row["stability"] for row in rows]),
+        "limited_by": rows[0]["limited_by"],
         "needed_requests": max((row.get("needed_requests") or 0 for row in rows), default=0) or None,
         **verdict(rows, targets, confidence),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simserve.metrics import Summary
+from simserve.metrics.limit_words import limited_by
 from simserve.metrics.measures import figures_of
 from simserve.metrics.slo_verdict import Evidence
 from simserve.metrics.statistics import Batch
@@ -100,6 +101,7 @@ def row_of(summary: Summary) -> Row:
         {name: pool[name] for name in ("name", "gpus", "busy", "mfu", "mbu", "kv_use_mean", "kv_use_peak")}
         for pool in figures["pools"]
     ]
+    row["limited_by"] = limited_by(figures["limits"])
     return row
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from simserve.study.campaign import Campaign
 from simserve.study.facts import facts_of
-from simserve.study.limits import first_to_break, limit_words, shortfall_words
+from simserve.study.shortfall import first_to_break, shortfall_words
 from simserve.study.size import SizeSearch, State, Tried
 
 Entry = dict[str, Any]
@@ -64,7 +64,6 @@ def _entry(one: Tried, search: SizeSearch) -> Entry:
         "keys": one.family.keys,
         "stopped": one.stopped,
         "shortfall": "" if one.met else shortfall_words(one.point, one.stopped),
-        "limited_by": limit_words(one.rows[0]),
         "breaks_first": first_to_break(one.point["means"], search.targets),
         **one.point,
     }

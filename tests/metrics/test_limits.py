@@ -7,10 +7,15 @@ import dataclasses
 import pytest
 from results_by_hand import POOL, S, ints, replica, result, timeline
 
-from simserve.core import LinkResult, SplitColumns, SplitResult
+from simserve.core import LinkResult, SplitColumns, SplitResult, WaitReason
 from simserve.metrics import summarize
 
 SLOTS = dataclasses.replace(POOL, max_running=8)
+
+
+def waits(**seconds: float) -> tuple[int, ...]:
+    """Times in which somebody waited, by what the queue's head waited for."""
+    return tuple(int(seconds.get(reason.name, 0) * S) for reason in WaitReason)
 
 
 def limit(rows, *, steps=100, tokens=100, pairs=0, split=None, waited=(), op_ns=None):
@@ -36,16 +41,16 @@ def limit(rows, *, steps=100, tokens=100, pairs=0, split=None, waited=(), op_ns=
 
 
 def test_a_queue_whose_head_lacks_blocks_is_memory_at_60_percent_fill() -> None:
-    found = limit([(6, 4, 3, 60), (4, 4, 0, 50)], waited=(1 * S, 5 * S, 0, 0, 0, 0, 0))
+    found = limit([(6, 4, 3, 60), (4, 4, 0, 50)], waited=waits(STEP=1, BLOCKS=5))
     assert found.resource == "KV capacity"
     assert found.waited == pytest.approx(0.6)
     assert found.waits == pytest.approx({"KV blocks": 5 / 6, "the step in flight": 1 / 6})
 
 
 def test_a_queue_that_waits_for_slots_is_slots_only_if_blocks_are_left() -> None:
-    waited = (2 * S, 0, 6 * S, 0, 0, 0, 0)
+    waited = waits(STEP=2, SLOTS=6)
     assert limit([(8, 8, 3, 95), (2, 4, 0, 50)], waited=waited).resource != "scheduler slots"
-    found = limit([(8, 8, 3, 50), (2, 4, 0, 50)], waited=(2 * S, 0, 6 * S, 0, 0, 0, 0))
+    found = limit([(8, 8, 3, 50), (2, 4, 0, 50)], waited=waited)
     assert found.resource == "scheduler slots"
     assert found.waited == pytest.approx(0.8)
     assert found.waits == pytest.approx({"scheduler slots": 0.75, "the step in flight": 0.25})
@@ -53,9 +58,9 @@ def test_a_queue_that_waits_for_slots_is_slots_only_if_blocks_are_left() -> None
 
 def test_steps_of_collectives_are_communication() -> None:
     found = limit([(10, 4, 0, 50)], op_ns={"collectives": 78.0, "MLP": 2.0, "engine overhead": 20.0})
-    assert found.resource == "communication"
+    assert found.resource == "links/communication"
     assert found.step_time == pytest.approx(
-        {"kernels": 0.02, "communication": 0.78, "launches and host": 0.2}
+        {"kernels": 0.02, "links/communication": 0.78, "launches and host": 0.2}
     )
 
 

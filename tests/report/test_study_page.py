@@ -30,6 +30,7 @@ def point(load: float, ttft_ms: float, half_ms: float) -> dict[str, Any]:
         "targets": [target],
         "slo": "inconclusive",
         "stability": "stable",
+        "limited_by": "compute",
     }
 
 

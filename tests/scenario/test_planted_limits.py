@@ -51,8 +51,8 @@ def test_an_overloaded_pool_whose_steps_grow_is_limited_by_its_steps(scenario_fi
 def test_70b_on_16_gpus_of_two_nodes_names_communication(scenario_file) -> None:
     wide = ("llama-3.1-8b", "llama-3.1-70b"), ("gpu: h100_sxm", "gpu: h100_sxm\n    tp: 16")
     found, _ = limit_of(scenario_file(*OVERLOAD, *wide))
-    assert found.resource == "communication"
-    assert found.step_time["communication"] > 0.5
+    assert found.resource == "links/communication"
+    assert found.step_time["links/communication"] > 0.5
 
 
 def test_four_replicas_without_a_queue_are_limited_by_nothing(scenario_file) -> None:

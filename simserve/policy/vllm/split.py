@@ -97,7 +97,8 @@ class VllmSplitPolicy(VllmPolicy):
         batch = super().next_batch(now_ns, lane)
         self._aside = not self._left_waiting and bool(self._coming)
         if self._left_waiting and self._kept and self._reason is WaitReason.BLOCKS:
-            self._reason = WaitReason.TRANSFER  # computed prompts hold blocks until they were read
+            first = next(iter(self._kept.values()))  # computed prompts hold blocks until they were read
+            self._reason = WaitReason.TRANSFER if self.mover.has_room(first) else WaitReason.DECODE
         if isinstance(batch, Batch) and (self._coming or self._kept):
             batch.sealed = batch.sealed and len(self.run_list) >= self._max_seqs
         return batch

@@ -1,37 +1,14 @@
-"""What limits a deployment, and which target would break first, in words."""
+"""By how much a deployment misses its targets, or which of them would break first, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from simserve.core.efficiency import COMPUTE_EFFICIENCY, MEMORY_EFFICIENCY
 from simserve.metrics.targets import Target
-from simserve.study.row import Row
 
-BUSY = 0.85
-"""Share of busy time from which on throughput, not the length of a step, is the limit [our choice]."""
-KV_FULL = 0.95
 _WORDS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": "E2E"}
 _STORED = (50, 90, 95, 99)
-
-
-def limit_words(row: Row) -> str:
-    """Return what a run was limited by, from the use of its hardware."""
-    pools = row["pools"]
-    full = [pool for pool in pools if (pool["kv_use_peak"] or 0) >= KV_FULL]
-    if row["preemptions"] or full:
-        name = f" of {full[0]['name']}" if full and len(pools) > 1 else ""
-        return f"KV memory{name}: {row['preemptions']:,} preemptions, peak use {_percent(_peak(pools))}"
-    busiest = max(pools, key=lambda pool: pool["busy"] or 0)
-    name = f" of {busiest['name']}" if len(pools) > 1 else ""
-    if (busiest["busy"] or 0) < BUSY:
-        return f"step time, not throughput: busy {_percent(busiest['busy'])}{name}"
-    compute = (busiest["mfu"] or 0) / COMPUTE_EFFICIENCY
-    memory = (busiest["mbu"] or 0) / MEMORY_EFFICIENCY
-    if compute >= memory:
-        return f"compute{name}: MFU {_percent(busiest['mfu'])}, busy {_percent(busiest['busy'])}"
-    return f"memory bandwidth{name}: MBU {_percent(busiest['mbu'])}, busy {_percent(busiest['busy'])}"
 
 
 def first_to_break(means: dict[str, Any], targets: Sequence[Target]) -> str:
@@ -62,10 +39,6 @@ def shortfall_words(point: dict[str, Any], stopped: str) -> str:
             "more requests or replications may show it"
         )
     return f"{worst['words']}: {_percent(estimate)}, {(worst['share'] - estimate) * 100:.2g} points short"
-
-
-def _peak(pools: list[dict[str, Any]]) -> float | None:
-    return max((pool["kv_use_peak"] or 0 for pool in pools), default=None)
 
 
 def _percent(share: float | None) -> str:
