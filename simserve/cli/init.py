@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from simserve.cli import completion
+from simserve.cli.init_text import Wanted, scenario_text
 from simserve.cli.overwrite import refuse_to_overwrite
 from simserve.errors import UserError
-
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
-_WORDS_OF_YAML = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
 def init(
@@ -58,43 +54,42 @@ def init(
     lengths = {"--rate": rate, "--prompt-tokens": prompt_tokens, "--output-tokens": output_tokens}
     _one_workload(trace, lengths)
     if sys.stdin.isatty():
-        model = model or typer.prompt("Model", default="llama-3.1-8b")
-        gpu = gpu or typer.prompt("GPU", default="h100_sxm")
-        engine = engine or typer.prompt("Engine", default="vllm-0.33")
-        replicas = replicas or typer.prompt("Replicas", default=1, type=int)
-        tp = tp or typer.prompt("GPUs of each replica (tp)", default=1, type=int)
+        model = model or _ask("Model", _model, "llama-3.1-8b")
+        gpu = gpu or _ask("GPU", _gpu, "h100_sxm")
+        engine = engine or _ask("Engine", _engine, "vllm-0.33")
+        replicas = replicas or _ask("Replicas", _count, "1")
+        tp = tp or _ask("GPUs of each replica (tp)", _count, "1")
         if trace is None and not any(lengths.values()):
-            trace = typer.prompt("Trace file (empty: generate requests)", default="", show_default=False)
+            trace = _ask("Trace file (empty: generate requests)", _trace, "")
         if not trace:
-            rate = rate or typer.prompt("Requests per second", type=float)
-            prompt_tokens = prompt_tokens or typer.prompt("Tokens of each prompt", type=int)
-            output_tokens = output_tokens or typer.prompt("Tokens of each answer", type=int)
+            rate = rate or _ask("Requests per second", _positive)
+            prompt_tokens = prompt_tokens or _ask("Tokens of each prompt", _count)
+            output_tokens = output_tokens or _ask("Tokens of each answer", _count)
         if slo_ttft_ms is None and slo_tpot_ms is None:
-            slo_ttft_ms = typer.prompt("Target for TTFT in ms (0: none)", default=0.0, type=float) or None
-            slo_tpot_ms = typer.prompt("Target for TPOT in ms (0: none)", default=0.0, type=float) or None
+            slo_ttft_ms = _ask("Target for TTFT in ms (0: none)", _limit, "0")
+            slo_tpot_ms = _ask("Target for TPOT in ms (0: none)", _limit, "0")
     lengths = {"--rate": rate, "--prompt-tokens": prompt_tokens, "--output-tokens": output_tokens}
     needed: dict[str, Any] = {"--model": model, "--gpu": gpu, **({} if trace else lengths)}
     if missing := [flag for flag, value in needed.items() if value is None]:
         also = "; or give --trace instead of the last three" if missing[-3:] == list(lengths) else ""
         raise UserError(f"init: give {', '.join(missing)} (only a terminal is asked){also}")
-    text = _scenario(
+    slo = {"ttft_ms": slo_ttft_ms, "tpot_ms": slo_tpot_ms}
+    wanted = Wanted(
         model=str(model),
         gpu=str(gpu),
         engine=engine or "vllm-0.33",
         replicas=replicas or 1,
         tp=tp or 1,
-        workload=_replayed(trace, out) if trace else _generated(requests, rate, prompt_tokens, output_tokens),
-        slo={"ttft_ms": slo_ttft_ms, "tpot_ms": slo_tpot_ms},
-        name=out.stem,
+        trace=trace,
+        rate=rate,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        requests=requests,
+        slo={name: limit for name, limit in slo.items() if limit},
     )
-    _write(text, out)
-    file = shlex.quote(str(out))
-    typer.echo(f"Wrote {out}. Next:")
-    typer.echo(f"  simserve run {file}")
-    typer.echo(f"  simserve run {file} --force --set pools.0.replicas={(replicas or 1) * 2}")
-    typer.echo(
-        f"  simserve models show {shlex.quote(str(model))} --gpu {shlex.quote(str(gpu))} --tp {tp or 1}"
-    )
+    _write(wanted, out)
+    for line in _next_lines(wanted, out):
+        typer.echo(line)
 
 
 def _one_workload(trace: str | None, lengths: dict[str, Any]) -> None:
@@ -103,71 +98,92 @@ def _one_workload(trace: str | None, lengths: dict[str, Any]) -> None:
         raise UserError(f"init: --trace has its own arrivals and lengths: leave out {', '.join(given)}")
 
 
-def _scalar(value: str) -> str:
-    """Return a string as YAML writes it, quoted where it would be read as something else."""
-    plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS_OF_YAML
-    return value if plain else json.dumps(value, ensure_ascii=False)
+def _ask(question: str, understood: Callable[[str], Any], default: str | None = None) -> Any:
+    """Ask until the answer is understood; a wrong one is explained."""
+
+    def checked(answer: str) -> Any:
+        try:
+            return understood(answer.strip())
+        except (UserError, ValueError) as error:
+            raise typer.BadParameter(str(error)) from error
+
+    return typer.prompt(question, default=default, value_proc=checked, show_default=bool(default))
 
 
-def _replayed(trace: str, out: Path) -> str:
-    """Return the workload of a trace; a file of the current folder is named from the scenario's folder."""
-    path = Path(trace)
-    if path.is_file() and not path.is_absolute():
-        trace = Path(os.path.relpath(path, out.parent)).as_posix()
-    return (
-        f"  trace: {_scalar(trace)}\n"
-        "  rate_scale: 1                     # 2: the same requests in half the time\n"
-    )
+def _model(answer: str) -> str:
+    from simserve.model import load_model
+
+    load_model(answer)
+    return answer
 
 
-def _generated(requests: int, rate: float | None, prompt: int | None, output: int | None) -> str:
-    return (
-        "  synthetic:\n"
-        f"    requests: {requests}\n"
-        f"    arrivals: {{kind: poisson, rate_per_s: {rate}}}\n"
-        "    # Every request has the same lengths; for a spread: {kind: lognormal, p50: 900, mean: 1500}\n"
-        f"    prompt_tokens: {{kind: constant, value: {prompt}}}\n"
-        f"    output_tokens: {{kind: constant, value: {output}}}\n"
-    )
+def _gpu(answer: str) -> str:
+    from simserve.hardware import load_gpu
+
+    load_gpu(answer)
+    return answer
 
 
-def _scenario(
-    *,
-    model: str,
-    gpu: str,
-    engine: str,
-    replicas: int,
-    tp: int,
-    workload: str,
-    slo: dict[str, float | None],
-    name: str,
-) -> str:
-    limits = ", ".join(f"{key}: {value:g}" for key, value in slo.items() if value is not None)
-    targets = (
-        f"slo: {{{limits}}}    # a good request meets all of these"
-        if limits
-        else "# slo: {ttft_ms: 500, tpot_ms: 25}    # limits of a good request; without them none is judged"
-    )
-    return (
-        "# Every key: docs/reference/scenario.md, or `simserve schema` for your editor.\n"
-        f"name: {json.dumps(name, ensure_ascii=False)}\n\n"
-        f"model: {_scalar(model)}    # see `simserve models`, or the path of a Hugging Face config.json\n"
-        f"engine: {_scalar(engine)}    # that version's scheduler and defaults\n\n"
-        f"workload:\n{workload}\n"
-        "pools:    # replicas: copies of the model; tp: GPUs that share each copy\n"
-        f"  - {{name: main, gpu: {_scalar(gpu)}, replicas: {replicas}, tp: {tp}}}\n\n"
-        f"{targets}\n"
-    )
+def _engine(answer: str) -> str:
+    from simserve.policy.presets import engine_called
+
+    engine_called(answer)
+    return answer
 
 
-def _write(text: str, out: Path) -> None:
+def _trace(answer: str) -> str:
+    from simserve.scenario.files import find
+
+    if answer and find(answer, Path()) is None:
+        raise UserError(f"{answer}: no such file")
+    return answer
+
+
+def _count(answer: str) -> int:
+    if not answer.isdecimal() or int(answer) < 1:
+        raise ValueError(f"{answer!r}: give a whole number, 1 or more")
+    return int(answer)
+
+
+def _positive(answer: str) -> float:
+    if (value := _limit(answer)) == 0:
+        raise ValueError(f"{answer!r}: give a number above 0")
+    return value
+
+
+def _limit(answer: str) -> float:
+    try:
+        value = float(answer)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{answer!r}: give a number, 0 or more")
+    return value
+
+
+def _next_lines(wanted: Wanted, out: Path) -> list[str]:
+    """Return what to do next, in the reader's own names."""
+    file = shlex.quote(str(out))
+    model, gpu = shlex.quote(wanted.model), shlex.quote(wanted.gpu)
+    return [
+        f"Wrote {out}: {wanted.name}. Next:",
+        f"  simserve run {file}",
+        f"  simserve run {file} --force --set pools.0.replicas={wanted.replicas * 2}",
+        f"  simserve models show {model} --gpu {gpu} --tp {wanted.tp}",
+    ]
+
+
+def _write(wanted: Wanted, out: Path) -> None:
     """Write the file once it is known that it can be run; raises `UserError` and writes nothing if not."""
-    from simserve.scenario import build_all, load_scenario
+    from simserve.cli.init_variants import questions_of
+    from simserve.scenario import build, load_scenario
 
     trial = out.with_name(f".{out.name}.partial")
     try:
-        trial.write_text(text, encoding="utf-8")
-        build_all(load_scenario(trial))
+        trial.write_text(scenario_text(wanted, out, {}), encoding="utf-8")
+        it = load_scenario(trial)
+        questions = questions_of(wanted, it, build(it))
+        trial.write_text(scenario_text(wanted, out, questions), encoding="utf-8")
         trial.replace(out)
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror})") from error
