@@ -227,7 +227,8 @@ class SplitCluster(Cluster):
 
     def has_room(self, request: Request) -> bool:
         """Return whether the decoding side has room for a prompt (called by the prefill side's policy)."""
-        return self._passages[request.id].handover.has_room
+        passage = self._passages.get(request.id)  # gone: the KV was moved, which the policy is yet to hear
+        return passage is None or passage.handover.has_room
 
     def struck_off(self, request: Request) -> None:
         """A request that waited for KV is forgotten (called by its policy)."""
