@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 
@@ -119,11 +120,21 @@ def mapping_of(path: object, names: list[str], given: Mapping[str, str]) -> dict
         chosen[role] = hits[0]
     for role in NEEDED[1:]:
         if role not in chosen:
+            near = _nearest(role, [name for name in left if name not in chosen.values()])
             raise TraceError(
-                f"{path}: no column is known as {role}; has: {', '.join(names)}; say which, "
+                f"{path}: no column is known as {role}{near}; has: {', '.join(names)}; say which, "
                 f"columns: {{{role}: NAME}} (--columns {role}=NAME)"
             )
     return chosen
+
+
+def _nearest(role: str, names: list[str]) -> str:
+    """Return ` (did you mean ...)` for the column whose name is nearly one of a role's words."""
+    normals = {normal(name): name for name in names}
+    for word in SYNONYMS[role].replace("|", " ").split():
+        if close := difflib.get_close_matches(word, normals, n=1, cutoff=0.85):
+            return f" (did you mean {normals[close[0]]!r}?)"
+    return ""
 
 
 def _bare(name: str, role: str) -> str:

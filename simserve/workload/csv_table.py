@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
@@ -144,16 +145,20 @@ class CsvTable:
         names = [name.strip() for name in next(csv.reader([self.file.head]))]
         for name in names:
             if names.count(name) > 1:
-                self.file.fail(self._skip, f"column {shown(name)} appears twice in the header")
+                self.file.fail(
+                    self._skip, f"column {shown(name)} appears twice in the header; allowed is once"
+                )
         return names
 
     def _fail_ragged(self, names: list[str], error: Exception) -> NoReturn:
         reader = csv.reader(io.StringIO(self.file.text(), newline=""))
         for record in reader:
             if record and len(record) != len(names):
+                quote = " (a quote that is not closed?)" if any("\n" in cell for cell in record) else ""
                 self.file.fail(
                     reader.line_num,
-                    f"{len(record)} columns where the header has {len(names)}: {shown(record)}",
+                    f"{len(record)} columns where the header has {len(names)}: {shown(record)}{quote}; "
+                    "allowed is one value a column",
                 )
         raise TraceError(f"{self.file.path}: not a readable CSV: {' '.join(str(error).split())}") from error
 
@@ -181,6 +186,8 @@ def decimal_ns(text: str | int | Decimal, unit_ns: int) -> int:
 def wanted_time(value: object, unit_ns: int) -> str:
     """Return what is allowed where a time is not; a stamp since 1970 in a finer unit is named."""
     wanted = "a time: a finite number, not negative"
+    if re.match(r"\d{4}-\d\d-\d\d", str(value)):
+        return f"{wanted}; calendar stamps stand in a column called timestamp"
     try:
         number = Decimal(str(value))
     except InvalidOperation:

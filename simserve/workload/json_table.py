@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,7 +14,7 @@ from simserve.workload.source import TraceFile
 
 
 class JsonTable:
-    """The same questions as to a CSV file. Lists inside a row are left out."""
+    """The same questions as to a CSV file. Lists inside a row are values that no column allows."""
 
     def __init__(self, file: TraceFile) -> None:
         """Raises `TraceError` for anything but JSON objects."""
@@ -84,6 +83,6 @@ def _flat(row: dict[str, Any], prefix: str = "", depth: int = 0) -> dict[str, An
     for key, value in row.items():
         if isinstance(value, dict) and depth < 6:
             flat |= _flat(value, f"{prefix}{key}.", depth + 1)
-        elif value is None or isinstance(value, str | int | float | Decimal):
+        else:
             flat[prefix + key] = value
     return flat

@@ -17,6 +17,16 @@ from simserve.workload.source import TraceFile, shown
 
 Int64 = NDArray[np.int64]
 _ABSENT = object()
+_ALLOWED = "allowed is a JSON object a line, or a list of objects"
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; raises `ValueError` for a key that is there twice: one value would be lost."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} appears twice")
+    return row
 
 
 class JsonRows:
@@ -30,7 +40,10 @@ class JsonRows:
         self.file = file
         self.lines: list[int] = []
         self.rows: list[dict[str, Any]] = []
-        text, decoder = file.text(), json.JSONDecoder(parse_float=Decimal, parse_constant=str)
+        text, decoder = (
+            file.text(),
+            json.JSONDecoder(parse_float=Decimal, parse_constant=str, object_pairs_hook=_each_key_once),
+        )
         start = list_start(text)
         if start is not None:
             self._read_list(text, start, decoder)
@@ -100,10 +113,8 @@ class JsonRows:
         value = self.rows[row].get(key, _ABSENT)
         if value is _ABSENT:
             found = f"is missing{nearest(key, self.rows[row])}"
-        elif value is None:
-            found = "is null"
         else:
-            found = f"is {shown(str(value) if isinstance(value, Decimal) else value)}"
+            found = f"is {shown(value)}"
         self.fail(row, f"field {key} {found}; allowed is {wanted}")
 
     def _read_list(self, text: str, start: int, decoder: json.JSONDecoder) -> None:
@@ -113,9 +124,11 @@ class JsonRows:
                 line, seen = line + text.count("\n", seen, begin), begin
                 self._add(line, row)
         except json.JSONDecodeError as error:
-            self.file.fail(error.lineno, f"not JSON ({error.msg} at column {error.colno})")
+            self.file.fail(error.lineno, f"not JSON ({error.msg} at column {error.colno}); {_ALLOWED}")
         except (ValueError, RecursionError) as error:
-            self.file.fail(line, f"JSON that cannot be read, in the element after this line ({error})")
+            self.file.fail(
+                line, f"JSON that cannot be read here or in the next element ({error}); {_ALLOWED}"
+            )
 
     def _read_whole(self, text: str, decoder: json.JSONDecoder) -> bool:
         """Read one object that lies over several lines; return whether the file is that."""
@@ -130,7 +143,7 @@ class JsonRows:
 
     def _add(self, line: int, row: Any) -> None:
         if not isinstance(row, dict):
-            self.file.fail(line, f"a JSON object is expected, not {shown(row)}")
+            self.file.fail(line, f"a JSON object is expected, not {shown(row)}; {_ALLOWED}")
         self.lines.append(line)
         self.rows.append(row)
 
@@ -138,6 +151,7 @@ class JsonRows:
         try:
             return decode(text)
         except json.JSONDecodeError as error:
-            self.file.fail(line, f"not JSON ({error.msg} at column {error.colno}): {shown(text.strip())}")
+            at = f"{error.msg} at column {error.colno}"
+            self.file.fail(line, f"not JSON ({at}): {shown(text.strip())}; {_ALLOWED}")
         except (ValueError, RecursionError) as error:
-            self.file.fail(line, f"JSON that cannot be read ({error}): {shown(text.strip())}")
+            self.file.fail(line, f"JSON that cannot be read ({error}): {shown(text.strip())}; {_ALLOWED}")

@@ -11,15 +11,10 @@ from simserve.core import Trace
 from simserve.errors import TraceError, nearest
 from simserve.workload.readers.base import READERS, ReaderOptions, TraceReader
 from simserve.workload.source import TraceFile, shown
+from simserve.workload.unknown import what_it_is
 
 FALLBACK = "columns"
 """Read what no format of its own claims, if the columns' names are known."""
-PLAIN = (
-    "format plain needs three columns, such as arrival_s,prompt_tokens,output_tokens with the row "
-    "0.25,812,64; or say which is which: columns: {arrival: NAME, prompt_tokens: NAME, output_tokens: NAME}"
-)
-
-
 ELSEWHERE = {
     "rate": "its files have arrivals; rate_scale in the scenario's workload changes their rate",
     "tokenizer": "its files have lengths, which are taken",
@@ -56,17 +51,9 @@ def sniff(file: TraceFile) -> str:
         return FALLBACK
     if len(claims) == 1:
         return claims[0]
-    known = ", ".join(READERS)
-    if "Metric" in file.header and file.header & {"avg", "p99"}:
-        raise TraceError(
-            f"{file.path}: AIPerf's CSV holds statistics, not requests: give profile_export.jsonl, which "
-            "AIPerf writes beside it, with a line per request"
-        )
     if claims:
         raise TraceError(f"{file.path}: could be any of {', '.join(claims)}: name the format")
-    raise TraceError(
-        f"{file.path}: unknown trace format (known: {known}); it begins with {shown(file.head)}; {PLAIN}"
-    )
+    raise TraceError(f"{file.path}: unknown trace format: the file is {what_it_is(file)}")
 
 
 def _checked(file: TraceFile, name: str, reader: TraceReader, options: dict[str, Any]) -> ReaderOptions:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import zlib
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
@@ -100,7 +101,9 @@ class TraceFile:
         except UnicodeDecodeError as error:
             line = self.data.count(b"\n", 0, error.start) + 1
             bad = self.data[error.start : error.start + 1]
-            raise TraceError(f"{self.path}: line {line}: byte {bad!r} is not UTF-8 text") from error
+            raise TraceError(
+                f"{self.path}: line {line}: byte {bad!r} is not UTF-8 text; allowed is UTF-8"
+            ) from error
 
     def fail(self, line: int, message: str) -> NoReturn:
         """Raise a `TraceError` about one line of the file (1 for the first)."""
@@ -109,8 +112,13 @@ class TraceFile:
 
 def shown(value: object) -> str:
     """Return a value of the file as an error message quotes it: one line, not too long."""
-    text = repr(value)
+    plain = {None: "null", True: "true", False: "false"}.get(value) if _is_constant(value) else None
+    text = plain or repr(str(value) if isinstance(value, Decimal) else value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def _is_constant(value: object) -> bool:
+    return value is None or isinstance(value, bool)
 
 
 def _decompressed(path: Path, stored: bytes) -> bytes:

@@ -155,7 +155,7 @@ def test_encodings(written: Callable) -> None:
         ('{"timestamp": Infinity, "input_length": 1, "output_length": 1}', ("timestamp", "Infinity")),
         ('{"timestamp": -5, "input_length": 1, "output_length": 1}', ("timestamp", "-5")),
         ('{"timestamp": 1e300, "input_length": 1, "output_length": 1}', ("timestamp", "1E+300")),
-        ('{"timestamp": true, "input_length": 1, "output_length": 1}', ("timestamp", "True")),
+        ('{"timestamp": true, "input_length": 1, "output_length": 1}', ("timestamp", "true")),
         ('{"timestamp": 1, "input_length": 1e3, "output_length": 1}', ("input_length", "1E+3")),
         ('{"timestamp": 1, "input_length": 1.5, "output_length": 1}', ("input_length", "1.5")),
         ('{"timestamp": 1, "input_length": -1, "output_length": 1}', ("input_length", "-1")),

@@ -83,6 +83,8 @@ class JsonFile:
         text = self.trace_file.text()
         try:
             whole = json.loads(text)
+        except RecursionError as error:
+            raise TraceError(f"{self.name}: JSON nested too deep to read") from error
         except json.JSONDecodeError as error:
             if not text.lstrip().startswith(("{", "[")):
                 return [Record(self.name, _mapping(self.name, _yaml(self.name, text)))]
@@ -112,6 +114,8 @@ def _parsed(place: str, text: str) -> Mapping[str, Any]:
         return _mapping(place, json.loads(text))
     except json.JSONDecodeError as error:
         raise TraceError(f"{place}: not JSON ({error.msg} at column {error.colno})") from error
+    except RecursionError as error:
+        raise TraceError(f"{place}: JSON nested too deep to read") from error
 
 
 def _mapping(place: str, value: Any) -> Mapping[str, Any]:

@@ -81,6 +81,12 @@ def _counts(rows: JsonRows, row: int, usage: dict[str, Any]) -> tuple[int, int]:
     for key, value in counts.items():
         if type(value) is not int or not 0 <= value <= MAX_TOKENS:
             rows.fail(row, f"usage {key} is {shown(value)}; allowed is a whole number of tokens from 0")
+    for word in ("input", "output"):
+        if not any(word in key for key in counts):
+            rows.fail(
+                row,
+                f"usage has no {word}, or null: {shown(usage)}; allowed is a whole number from 0",
+            )
     if usage.get("unit") not in (None, "TOKENS"):
         rows.fail(row, f"usage unit is {shown(usage['unit'])}; allowed is TOKENS")
     every = (

@@ -36,6 +36,9 @@ class OpenAiBatchReader:
     def read(self, file: TraceFile, options: ArrivalOptions) -> Trace:
         """Read the answers; raises `TraceError` if none was a success."""
         found = JsonRows(file)
+        for i, row in enumerate(found):
+            if not row.get("response") and not row.get("error"):
+                found.refuse(i, "response", "an answer (or an error beside it)")
         good = [i for i, row in enumerate(found) if _answered(row)]
         if not good:
             raise TraceError(f"{file.path}: no answer has status_code 200 and no error: every request failed")

@@ -80,6 +80,7 @@ class OtlpReader:
             check_cached(draft, f"attribute {name}", (one.get(name) for one in found))
         models = [str(one.get("gen_ai.request.model", "")) for one in found]
         draft.labels["model"] = np.array(models, dtype=object)
+        draft.change(sum("resourceSpans" not in row for row in rows), "rows hold no resourceSpans: left out")
         draft.change(len(spans) - len(counted), "spans without token counts: no requests, left out")
         draft.change(
             len(counted) - len(requests), "spans with token counts failed or are no single request: left out"
