@@ -1,18 +1,19 @@
 """Peak activation memory of one step: what vLLM's profiling run finds, by formula.
 
-Two moments compete: the widest block of a layer at the full token budget, and the sampler at the full
-number of sequences. Activations are 16 bit. What a real allocator adds (fragments) is not modelled.
+Three moments compete: the widest block of a layer at the full token budget, the sampler at the full number
+of sequences, and an image encoder at as many images as a step takes. Beside them lie what stays allocated:
+buffers of routed experts, encoded images. What a real allocator adds (fragments) is not modelled.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simserve.model.memory_rules import MemoryRules
 from simserve.model.parallel import Parallelism
 from simserve.model.spec import (
     Attention,
     DenseFfn,
-    Ffn,
     GqaAttention,
     LinearAttention,
     MlaAttention,
@@ -20,7 +21,10 @@ from simserve.model.spec import (
     MoeFfn,
 )
 
-_BYTES = 2
+_MOST_CONTEXT = 64 * 1024
+"""Tokens of latents that vLLM expands at once, for prompts whose beginning is cached."""
+_CONTEXTS = 8
+"""Longest sequences that it wants to expand at once below that."""
 
 
 @dataclass(frozen=True)
@@ -31,58 +35,145 @@ class ActivationPeak:
     basis: str
 
 
+@dataclass(frozen=True)
+class FullStep:
+    """The largest step of a deployment."""
+
+    parallelism: Parallelism
+    tokens: int
+    """Most tokens of a step."""
+    sequences: int
+    """Most sequences of a step."""
+    longest: int
+    """Tokens of the longest sequence."""
+    hidden_size: int
+    value_bytes: int
+    """Bytes of a hidden value: 2, or 4 in fp32."""
+    sm_arch: int
+    """Of the GPU."""
+    multiprocessors: int
+    """Of the GPU."""
+    keeps_expert_buffers: bool
+    """True if the kernels of routed experts use buffers that stay allocated."""
+
+    @property
+    def states(self) -> int:
+        """Bytes of the hidden states of all tokens."""
+        return self.tokens * self.hidden_size * self.value_bytes
+
+
 def activation_peak(
-    spec: ModelSpec, parallelism: Parallelism, tokens: int, sequences: int, logit_bytes: int
+    spec: ModelSpec, step: FullStep, rules: MemoryRules, *, first: bool = True, last: bool = True
 ) -> ActivationPeak:
-    """Return the peak of a step of `tokens` tokens that samples for `sequences` of them.
+    """Return the peak of a profiling step on one GPU of a pipeline stage: the `first`, the `last`, or both.
 
-    `logit_bytes` is what the sampler keeps per sequence and word of the vocabulary.
+    The last one samples; all but the first keep the hidden states and residuals that they are sent.
     """
-    width = widest_block(spec, parallelism)
-    layer = tokens * _BYTES * (2 * spec.hidden_size + width)
-    rows = min(sequences, tokens)
-    sampler = rows * spec.vocab_size * logit_bytes + tokens * _BYTES * 2 * spec.hidden_size
-    if layer >= sampler:
-        return ActivationPeak(
-            layer, f"{tokens} tokens x 2 B x (2 x hidden {spec.hidden_size} + widest block {width})"
-        )
-    return ActivationPeak(
-        sampler,
-        f"sampler: {rows} sequences x {spec.vocab_size} words x {logit_bytes} B, and {tokens} tokens x 2 B x "
-        f"2 x hidden {spec.hidden_size}",
-    )
+    moments = [_layer(spec, step)]
+    if last:
+        moments.append(_sampler(spec, step, rules))
+    if first and spec.vision is not None:
+        moments.append(_encoder(spec, step))
+    peak = max(moments, key=lambda moment: moment.bytes)
+    size, basis = peak.bytes, peak.basis
+    if not first:
+        size += 2 * step.states
+        basis += f"; {step.tokens} tokens received from the stage before"
+    elif spec.vision is not None:
+        pixels = step.tokens * spec.vision.patches_per_token * spec.vision.pixels
+        size += step.states + pixels * step.value_bytes
+        basis += f"; images of {step.tokens} tokens, their pixels and encoded"
+    return ActivationPeak(size, basis)
 
 
-def widest_block(spec: ModelSpec, parallelism: Parallelism) -> int:
-    """Return the most values per token that any attention or feed-forward block keeps on one GPU."""
-    attentions = [_attention(it, spec, parallelism.tp) for group in spec.layers for it in group.attentions]
-    ffns = [_ffn(it, spec.hidden_size, parallelism) for group in spec.layers for it in group.ffns]
-    return max(attentions + ffns)
+def _layer(spec: ModelSpec, step: FullStep) -> ActivationPeak:
+    width, block, states = widest_block(spec, step)
+    size = states * step.states + step.tokens * step.value_bytes * width
+    basis = f"{step.tokens} tokens x {step.value_bytes} B x ({states} x hidden {spec.hidden_size} "
+    basis += f"+ {block} {width})"
+    return ActivationPeak(size, basis)
 
 
-def _attention(attention: Attention, spec: ModelSpec, tp: int) -> int:
-    """Projections and the output of the heads."""
+def _sampler(spec: ModelSpec, step: FullStep, rules: MemoryRules) -> ActivationPeak:
+    """Hidden states of all tokens, those of sampled ones twice, what sampling needs, cuBLAS's workspace."""
+    rows = min(step.sequences, step.tokens)
+    logit = rules.logit_bytes + step.value_bytes - 2
+    size = rows * spec.vocab_size * logit + step.states + _cublas_bytes(step.sm_arch)
+    size += 2 * rows * spec.hidden_size * step.value_bytes
+    basis = f"sampler: {rows} sequences x {spec.vocab_size} words x {logit} B"
+    if rules.filters:
+        filtered = min(step.multiprocessors, rows)
+        size += filtered * spec.vocab_size * 4
+        basis += f" (and {filtered} x 4 B)"
+    basis += f", hidden states of {step.tokens} tokens"
+    kept = max((_expert_buffers(ffn, spec, step) for ffn in _moes(spec)), default=0)
+    if step.keeps_expert_buffers and kept:
+        size += step.tokens * step.value_bytes * kept
+        basis += f"; experts keep {step.tokens} tokens x {step.value_bytes} B x {kept}"
+    return ActivationPeak(size, basis)
+
+
+def _cublas_bytes(sm_arch: int) -> int:
+    """PyTorch's workspace for cuBLAS: 32 MiB on Hopper and later, 8 MiB (and a bit) before."""
+    return (32 << 20) if sm_arch >= 90 else (8 << 20) + (128 << 10)
+
+
+def _encoder(spec: ModelSpec, step: FullStep) -> ActivationPeak:
+    tower = spec.vision
+    assert tower is not None
+    patches = step.tokens * tower.patches_per_token
+    basis = f"image encoder: {patches} patches x {step.value_bytes} B x {tower.patch_values}"
+    return ActivationPeak(patches * step.value_bytes * tower.patch_values, basis)
+
+
+def widest_block(spec: ModelSpec, step: FullStep) -> tuple[int, str, int]:
+    """Return the most values per token that any block keeps on one GPU, which it is, and the hidden states.
+
+    Those are the block's input and the residual; of experts also their output and that of shared ones.
+    """
+    tp = step.parallelism.tp
+    blocks = [(_attention(it, spec, step), "attention", 2) for g in spec.layers for it in g.attentions]
+    for ffn in (ffn for group in spec.layers for ffn in group.ffns):
+        match ffn:
+            case DenseFfn():
+                blocks.append((ffn.matrices * _ceil(ffn.intermediate_size, tp), "MLP", 2))
+            case MoeFfn():
+                states = 4 if ffn.shared_intermediate_size else 3
+                blocks.append((_expert_buffers(ffn, spec, step), "experts", states))
+    return max(blocks, key=lambda block: block[0] + block[2] * spec.hidden_size)
+
+
+def _moes(spec: ModelSpec) -> list[MoeFfn]:
+    return [ffn for group in spec.layers for ffn in group.ffns if isinstance(ffn, MoeFfn)]
+
+
+def _attention(attention: Attention, spec: ModelSpec, step: FullStep) -> int:
+    """Projections and the output of the heads; of latents also what expands a cached context."""
+    tp = step.parallelism.tp
     match attention:
         case GqaAttention():
             heads = _ceil(attention.num_attention_heads, tp) * (3 if attention.output_gate else 2)
             pairs = 2 * max(1, _ceil(attention.num_key_value_heads, tp))
             return (heads + pairs) * attention.head_dim
         case MlaAttention():
-            key = attention.qk_nope_head_dim + attention.qk_rope_head_dim
-            return _ceil(attention.num_attention_heads, tp) * 2 * (key + attention.v_head_dim)
+            heads = _ceil(attention.num_attention_heads, tp)
+            own = heads * 2 * (attention.qk_nope_head_dim + attention.qk_rope_head_dim + attention.v_head_dim)
+            context = max(step.sequences * 64, min(_CONTEXTS * step.longest, _MOST_CONTEXT))
+            expanded = heads * (attention.qk_nope_head_dim + attention.v_head_dim)
+            return own + _ceil(context * expanded, step.tokens)
         case LinearAttention():
             return _ceil(attention.params, spec.hidden_size * tp)
 
 
-def _ffn(ffn: Ffn, hidden: int, parallelism: Parallelism) -> int:
-    """Gate, up and their product; for experts one copy of the token per pick, in and out."""
-    match ffn:
-        case DenseFfn():
-            return ffn.matrices * _ceil(ffn.intermediate_size, parallelism.tp)
-        case MoeFfn():
-            cut = parallelism.tp * parallelism.dp // parallelism.ep
-            width = _ceil(ffn.moe_intermediate_size, cut)
-            return ffn.num_experts_per_tok * (max(2 * width, hidden) + width)
+def _expert_buffers(moe: MoeFfn, spec: ModelSpec, step: FullStep) -> int:
+    """Values per token of both buffers of the experts: each pick's hidden state or activation, and its gate
+    and up or its output (`workspace_shapes` of vLLM's expert kernels). Kernels without lasting buffers reuse
+    the larger one for the output."""
+    degrees = step.parallelism
+    width = _ceil(moe.moe_intermediate_size, degrees.tp * degrees.dp // degrees.ep)
+    larger = max(2 * width, spec.hidden_size)
+    smaller = max(width, spec.hidden_size) if step.keeps_expert_buffers else width
+    return moe.num_experts_per_tok * (larger + smaller)
 
 
 def _ceil(value: int, parts: int) -> int:

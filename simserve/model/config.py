@@ -70,6 +70,17 @@ class Config:
             raise self.error(name, value, "true or false")
         return value
 
+    def optional(self, name: str) -> object:
+        """Return a field as it is, None if it is absent."""
+        self._read.add(name)
+        return self._fields.get(name)
+
+    def text(self, name: str) -> str:
+        """Return a field that is text, empty if it is absent or null."""
+        self._read.add(name)
+        value = self._fields.get(name)
+        return value if isinstance(value, str) else ""
+
     def word(self, name: str, allowed: Iterable[str], default: str) -> str:
         """Return a field that must be one of the `allowed` words."""
         value = self._value(name, default)

@@ -82,7 +82,7 @@ def drafter_of(model: ModelSpec, method: DraftMethod, small: ModelSpec | None = 
 def draft_layer(model: ModelSpec) -> ModelSpec:
     """Return one more layer like the last as a model of its own, with embedding and head."""
     last = replace(model.layers[model.order[-1]], count=1)
-    return replace(model, name=f"{model.name} draft", layers=(last,), layer_order=())
+    return replace(model, name=f"{model.name} draft", layers=(last,), layer_order=(), vision=None)
 
 
 def draft_memory(

@@ -11,16 +11,15 @@ from dataclasses import dataclass, replace
 
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
-from simserve.model.activation import activation_peak
+from simserve.model.activation import FullStep, activation_peak
 from simserve.model.draft import DraftMemory
-from simserve.model.dtypes import WeightsDtype, weight_types
+from simserve.model.dtypes import WeightsDtype, WeightTypes, weight_types
 from simserve.model.kv import KvFootprint, stage_footprint
 from simserve.model.kv_groups import KvGroups
 from simserve.model.memory_rules import (
-    GRAPH_BYTES_PER_LAYER,
     VLLM,
     MemoryRules,
-    captured_sizes,
+    graph_bytes,
     nccl_bytes,
     rotary_table_bytes,
 )
@@ -28,10 +27,16 @@ from simserve.model.parallel import Parallelism
 from simserve.model.spec import ModelSpec
 from simserve.model.stages import Stage, pipeline_stages
 from simserve.model.weights import WeightBytes, weight_bytes_per_stage
-from simserve.units import GB, GIB
+from simserve.units import GIB
 
 STATE_SEQUENCE_TOKENS = 2048
 """Tokens per sequence over which constant states are spread if nothing better is known [assumption]."""
+
+
+_KERNELS_WITHOUT_BUFFERS = ("int4", "nf4", "mxfp4")
+"""Types of experts whose kernels take their buffers from the allocator step by step (vLLM 0.19)."""
+_MULTIPROCESSORS = 132
+"""Taken where a GPU does not say [assumption: an H100's]."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,29 @@ class MemorySettings:
     """True: FFN layers are on other GPUs (see `ffn_ledger`); norms and routers stay."""
     draft: DraftMemory | None = None
     """What a model that drafts tokens takes."""
+    max_model_len: int | None = None
+    """Longest sequence; None: the model's."""
+    moe_backend: str = ""
+    """Kernels of MXFP4 experts; empty: those that the release takes on this GPU."""
+
+    @property
+    def types(self) -> WeightTypes:
+        """The type of every part of the weights."""
+        return weight_types(self.weights_dtype, self.experts_dtype)
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a hidden value."""
+        return 4 if self.types.activation == "fp32" else 2
+
+    @property
+    def mxfp4_kernels(self) -> str:
+        """As which kernels MXFP4 experts are held."""
+        if self.moe_backend or self.rules.mxfp4 == "plain":
+            return self.moe_backend or "plain"
+        if self.rules.mxfp4 == "marlin" or not 90 <= self.gpu.sm_arch < 110:
+            return "marlin"
+        return "trtllm" if self.gpu.sm_arch >= 100 else "triton"
 
 
 def raw_ledger(settings: MemorySettings) -> MemoryLedger:
@@ -119,7 +147,7 @@ def raw_ledger(settings: MemorySettings) -> MemoryLedger:
         settings.weights_dtype,
         redundant_experts=settings.redundant_experts,
         experts_dtype=settings.experts_dtype,
-        padded=settings.rules.pads_mxfp4,
+        mxfp4=settings.mxfp4_kernels,
     )
     if settings.attention_only:
         weights = [replace(one, dense_ffn=0, shared_expert=0, routed_expert=0) for one in weights]
@@ -179,10 +207,12 @@ def _fixed_lines(settings: MemorySettings) -> list[MemoryLine]:
 
 def _weight_lines(settings: MemorySettings, weights: WeightBytes) -> list[MemoryLine]:
     degrees = settings.parallelism
-    types = weight_types(settings.weights_dtype, settings.experts_dtype)
+    types = settings.types
     spread = f"tp {degrees.tp}"
     experts = f"spread over tp x dp = {degrees.tp * degrees.dp} GPUs, ep {degrees.ep}"
-    bits = 32 if types.activation == "fp32" else 16
+    bits = 8 * settings.value_bytes
+    padded = types.routed_experts == "mxfp4" and settings.mxfp4_kernels != "plain"
+    held = f" padded for {settings.mxfp4_kernels} kernels" if padded else ""
     ends = f"{bits} bit" if types.head in ("fp32", "fp16", "bf16") else f"16 bit, head {types.head}"
     rows = [
         ("embedding and head", weights.embedding_and_head, f"{ends}, {spread}"),
@@ -193,39 +223,47 @@ def _weight_lines(settings: MemorySettings, weights: WeightBytes) -> list[Memory
         ),
         ("dense MLP weights", weights.dense_ffn, f"{types.dense}, {spread}"),
         ("shared expert weights", weights.shared_expert, f"{types.shared_experts}, {spread}"),
-        ("routed expert weights", weights.routed_expert, f"{types.routed_experts}, {experts}"),
+        ("routed expert weights", weights.routed_expert, f"{types.routed_experts}{held}, {experts}"),
         ("norms and routers", weights.plain, f"{bits} bit, on every GPU"),
+        ("image encoder", weights.vision, f"{bits} bit, {spread}, its projector on every GPU"),
+        ("rotary tables", rotary_table_bytes(settings.spec, bits // 8), f"{bits} bit, every position"),
     ]
     return [MemoryLine(name, size, basis) for name, size, basis in rows if size]
 
 
 def _overhead_lines(settings: MemorySettings, stage: Stage) -> list[MemoryLine]:
-    degrees, rules = settings.parallelism, settings.rules
+    degrees, rules, arch = settings.parallelism, settings.rules, settings.gpu.sm_arch
     lines = []
     if rules.activation_inside:
-        peak = activation_peak(
-            _without_ffns(settings.spec) if settings.attention_only else settings.spec,
-            degrees,
-            settings.max_num_batched_tokens,
-            settings.max_num_seqs,
-            rules.logit_bytes,
-        )
+        spec = _without_ffns(settings.spec) if settings.attention_only else settings.spec
+        peak = activation_peak(spec, _full_step(settings), rules, first=stage.first, last=stage.last)
         lines.append(MemoryLine("activation peak", peak.bytes, peak.basis))
     if rules.graphs_inside:
-        sizes, layers = captured_sizes(settings.max_num_seqs, settings.gpu.sm_arch), sum(stage.layers)
-        size = sizes * layers * GRAPH_BYTES_PER_LAYER
-        basis = f"{sizes} captured sizes x {layers} layers x {GRAPH_BYTES_PER_LAYER >> 10} KiB [assumption]"
-        lines.append(MemoryLine("CUDA graphs", size, basis))
-    rotary = rotary_table_bytes(settings.spec)
+        lines.append(MemoryLine("CUDA graphs", *graph_bytes(sum(stage.layers), settings.max_num_seqs, arch)))
     ranks = degrees.tp * degrees.dp  # stages connect after the memory is measured
-    peers = rules.peer_bytes if degrees.tp > 1 and settings.gpu.nvlink else nccl_bytes(ranks)
+    peers = rules.peer_bytes if degrees.tp > 1 and settings.gpu.nvlink else 0
     peers = peers or nccl_bytes(ranks)
-    other = rules.kernels_bytes + peers + rotary
-    basis = f"kernels and workspaces {rules.kernels_bytes / GIB:.2f} GiB"
-    basis += f", rotary table {rotary / GB:.2f} GB"
+    kernels = rules.kernels(arch, degrees.tp * degrees.pp * degrees.dp)
+    basis = f"kernels and workspaces {kernels / GIB:.2f} GiB"
     if peers:
         basis += f", {peers / GIB:.2f} GiB for the communication of {ranks} ranks"
-    return [*lines, MemoryLine("other", other, basis)]
+    return [*lines, MemoryLine("other", kernels + peers, basis)]
+
+
+def _full_step(settings: MemorySettings) -> FullStep:
+    lasting = not settings.types.of("routed_expert").startswith(_KERNELS_WITHOUT_BUFFERS)
+    processors = settings.gpu.multiprocessors
+    return FullStep(
+        settings.parallelism,
+        tokens=settings.max_num_batched_tokens,
+        sequences=settings.max_num_seqs,
+        longest=settings.max_model_len or settings.spec.max_position_embeddings,
+        hidden_size=settings.spec.hidden_size,
+        value_bytes=settings.value_bytes,
+        sm_arch=settings.gpu.sm_arch,
+        multiprocessors=int(processors.value) if processors else _MULTIPROCESSORS,
+        keeps_expert_buffers=settings.rules.keeps_expert_buffers and lasting,
+    )
 
 
 def _kv_per_token(settings: MemorySettings, footprint: KvFootprint) -> tuple[float, str]:

@@ -89,6 +89,22 @@ class MoeFfn:
     """True if one output per token scales the shared expert (Qwen2 MoE, Qwen3-Next, Qwen3.5)."""
 
 
+@dataclass(frozen=True)
+class VisionTower:
+    """An image encoder in front of the language model; it is in 16 bit and holds no KV cache."""
+
+    params: int
+    """Of the encoder, cut by tp."""
+    projector_params: int
+    """Of what maps its patches to the language model's width, whole on every GPU."""
+    patch_values: int
+    """Values per patch that the widest of its layers keeps."""
+    patches_per_token: int
+    """Patches that become one token of the language model."""
+    pixels: int
+    """Values of a patch's pixels."""
+
+
 Attention = GqaAttention | MlaAttention | LinearAttention
 Ffn = DenseFfn | MoeFfn
 
@@ -123,6 +139,10 @@ class ModelSpec:
     """Rows of a learned position embedding (GPT-2 and GPT-3); 0 with rotary positions."""
     layer_order: tuple[int, ...] = ()
     """Index into `layers` of each layer, first to last; empty if the groups simply follow one another."""
+    rotary_values: int = 0
+    """Sines and cosines of all its rotary tables; 0: one table, of every position."""
+    vision: VisionTower | None = None
+    """Its image encoder; no part of `layers` or of any total."""
     checkpoint: Checkpoint = PLAIN
     """The types of its weights and KV cache, which hold unless a deployment says otherwise."""
 

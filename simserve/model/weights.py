@@ -30,6 +30,8 @@ class WeightBytes:
     routed_expert: int
     plain: int
     """Norms, routers, biases: on every GPU."""
+    vision: int = 0
+    """Image encoder and its projector, on the first stage."""
 
     @property
     def total(self) -> int:
@@ -59,17 +61,17 @@ def weight_bytes_per_stage(
     *,
     redundant_experts: int = 0,
     experts_dtype: str | None = None,
-    padded: bool = False,
+    mxfp4: str = "plain",
 ) -> list[WeightBytes]:
     """Return the weights of one GPU of each pipeline stage, first to last.
 
     `redundant_experts` are copies per MoE layer beyond the model's own; `experts_dtype` is that of routed
-    experts where it differs; `padded` counts MXFP4 experts as vLLM's kernels hold them. Raises
-    `ScenarioError` if the degrees do not divide the model.
+    experts where it differs; `mxfp4` names the kernels as which MXFP4 experts are held (see `mxfp4_padding`).
+    Raises `ScenarioError` if the degrees do not divide the model.
     """
     check_parallelism(spec, parallelism, redundant_experts)
     spread = _Spread(parallelism, redundant_experts, weight_format(weights_dtype, experts_dtype))
-    return [_stage_bytes(spec, stage, spread, padded) for stage in pipeline_stages(spec, parallelism.pp)]
+    return [_stage_bytes(spec, stage, spread, mxfp4) for stage in pipeline_stages(spec, parallelism.pp)]
 
 
 def weight_bytes_total(spec: ModelSpec, weights_dtype: WeightsDtype) -> int:
@@ -166,7 +168,7 @@ class _Spread:
         return rows * columns * one
 
 
-def _stage_bytes(spec: ModelSpec, stage: Stage, spread: _Spread, padded: bool) -> WeightBytes:
+def _stage_bytes(spec: ModelSpec, stage: Stage, spread: _Spread, mxfp4: str) -> WeightBytes:
     sums = dict.fromkeys(("embedding", "head", *_KINDS), 0.0)
     ends = (first_parts(spec) if stage.first else []) + (last_parts(spec) if stage.last else [])
     if stage.last and not stage.first and spec.tie_word_embeddings:
@@ -174,27 +176,59 @@ def _stage_bytes(spec: ModelSpec, stage: Stage, spread: _Spread, padded: bool) -
     for part in ends:
         sums[part.kind] += spread.bytes(part)
     for group in stage.groups(spec):
-        more = _padding(group.ffns, spec.hidden_size, spread) if padded else 1.0
+        more = _padding(group.ffns, spec.hidden_size, spread, mxfp4)
         for part in layer_parts(group, spec.hidden_size):
             extra = more if part.kind == "routed_expert" else 1.0
             sums[part.kind] += group.count * spread.bytes(part) * extra
     ends_bytes = math.ceil(sums["embedding"] + sums["head"])
-    return WeightBytes(ends_bytes, *(math.ceil(sums[kind]) for kind in _KINDS))
+    vision = _vision_bytes(spec, spread) if stage.first else 0
+    kinds = {kind: math.ceil(sums[kind]) for kind in _KINDS}
+    return WeightBytes(ends_bytes, **kinds, vision=vision)
 
 
-def _padding(ffns: tuple[Ffn, ...], hidden: int, spread: _Spread) -> float:
-    """Return how much larger MXFP4 experts are as Marlin and TensorRT-LLM kernels hold them (vLLM).
+def _vision_bytes(spec: ModelSpec, spread: _Spread) -> int:
+    tower = spec.vision
+    if tower is None:
+        return 0
+    params = -(-tower.params // spread.parallelism.tp) + tower.projector_params
+    return math.ceil(params * spread.fmt.of("plain"))
 
-    Their hidden size is rounded up to 256, their width on one GPU to 128.
-    """
-    if spread.fmt.types.routed_experts != "mxfp4":
+
+def _padding(ffns: tuple[Ffn, ...], hidden: int, spread: _Spread, mxfp4: str) -> float:
+    """Return how much larger MXFP4 experts are as the kernels of that name hold them."""
+    moes = [ffn for ffn in ffns if isinstance(ffn, MoeFfn)]
+    if spread.fmt.types.routed_experts != "mxfp4" or not moes:
         return 1.0
     degrees = spread.parallelism
     cut = degrees.tp * degrees.dp // degrees.ep
-    widths = [-(-ffn.moe_intermediate_size // cut) for ffn in ffns if isinstance(ffn, MoeFfn)]
-    whole = sum(ffn.moe_intermediate_size for ffn in ffns if isinstance(ffn, MoeFfn))
-    held = sum(-(-width // 128) * 128 * cut for width in widths)
-    return held / whole * (-(-hidden // 256) * 256) / hidden if whole else 1.0
+    plain = sum(3 * hidden * ffn.moe_intermediate_size / cut for ffn in moes) * spread.fmt.expert_bytes
+    widths = [-(-ffn.moe_intermediate_size // cut) for ffn in moes]
+    return sum(mxfp4_bytes(hidden, width, mxfp4) for width in widths) / plain
+
+
+def mxfp4_bytes(hidden: int, width: int, kernels: str) -> float:
+    """Return the bytes of one GPU's share of an MXFP4 expert (three matrices, hidden x width).
+
+    vLLM's Marlin rounds hidden up to 256 and the width to 128, TensorRT-LLM's kernels both to 256; those of
+    Triton on Hopper round what is summed over to 256, and the other side of its scales
+    (`mxfp4_round_up_hidden_size_and_intermediate_size` and `triton_kernels` in the wheel of 0.19.0).
+    """
+    match kernels:
+        case "marlin":
+            return 3 * _up(hidden, 256) * _up(width, 128) * (1 / 2 + 1 / 32)
+        case "trtllm":
+            return 3 * _up(hidden, 256) * _up(width, 256) * (1 / 2 + 1 / 32)
+        case "triton":
+            width = _up(width, 64)
+            values = 2 * width * _up(hidden, 256) + hidden * _up(width, 256)
+            scales = _up(2 * width, 256) * hidden + _up(hidden, 256) * width
+            return values / 2 + scales / 32
+        case _:
+            return 3 * hidden * width * (1 / 2 + 1 / 32)
+
+
+def _up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
 
 
 _KINDS = ("attention", "dense_ffn", "shared_expert", "routed_expert", "plain")

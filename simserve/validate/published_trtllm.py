@@ -10,6 +10,7 @@ asked for, so the bench lets the longest prompt pass beside a full batch (`get_s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import ceil, floor
 from typing import Any, NamedTuple
 
@@ -112,7 +113,8 @@ def counted_weights(model: ModelSpec, weights: str) -> float:
     params = total_params(model)
     if quantised_bytes == PLAIN_BYTES:
         return PLAIN_BYTES * params
-    quantised = (PLAIN_BYTES * params - weight_bytes_total(model, weights)) / (PLAIN_BYTES - quantised_bytes)
+    held = weight_bytes_total(replace(model, vision=None), weights)
+    quantised = (PLAIN_BYTES * params - held) / (PLAIN_BYTES - quantised_bytes)
     stored = params - quantised * (1 - quantised_bytes)
     return stored * COUNTED_BYTES.get(weights, 2.0)
 

@@ -51,10 +51,10 @@ def product_bytes(plan: Plan) -> float:
 
 
 def stored_bytes(spec: ModelSpec, split: Parallelism, dtypes: tuple[str, str | None]) -> float:
-    """What memory holds of all stages, without what no product reads: embedding, norms, biases."""
+    """What memory holds of all stages, without what no product reads: embedding, norms, biases, images."""
     stages = weight_bytes_per_stage(spec, split, dtypes[0], experts_dtype=dtypes[1])
     plain = 4.0 if dtypes[0] == "fp32" else 2.0
-    total = sum(stage.total for stage in stages)
+    total = sum(stage.total - stage.vision for stage in stages)
     embedding = plain * head_part(spec).local(split.tp)[0] * spec.hidden_size
     tied_twice = spec.tie_word_embeddings and split.pp == 1
     total -= 0 if tied_twice else embedding
@@ -95,8 +95,8 @@ def test_the_products_of_a_step_are_the_weights(name: str) -> None:
 def test_the_stages_of_a_pipeline_compute_with_the_weights_that_they_hold(name: str, pp: int) -> None:
     spec, split = load_model(name), Parallelism(pp=pp)
     stages = weight_bytes_per_stage(spec, split, "bf16")
-    expected = {round(it.total - it.plain - it.embedding_and_head) for it in stages[:-1]}
-    expected |= {round(it.total - it.plain - it.embedding_and_head) for it in stages[-1:]}
+    expected = {round(it.total - it.plain - it.embedding_and_head - it.vision) for it in stages[:-1]}
+    expected |= {round(it.total - it.plain - it.embedding_and_head - it.vision) for it in stages[-1:]}
     found = set()
     for plan in plans(spec, split, ("bf16", None), False):
         names = [op for op in plan.per_token if op.name == "router gate"] + plan.per_sequence

@@ -11,7 +11,7 @@ from simserve.model import Parallelism, load_model, memory_rules, preset_names, 
 from simserve.model.ledger import MemoryLedger, MemorySettings, raw_ledger
 from simserve.policy.presets import ENGINES
 
-NOT_WEIGHTS = {"outside the share", "activation peak", "other", "CUDA graphs", "KV cache"}
+NOT_PARAMETERS = {"outside the share", "activation peak", "other", "CUDA graphs", "KV cache", "rotary tables"}
 
 
 def _settings(model: str, dtype: str = "bf16", tp: int = 1, engine: str = "vllm-0.33") -> MemorySettings:
@@ -22,13 +22,16 @@ def _settings(model: str, dtype: str = "bf16", tp: int = 1, engine: str = "vllm-
 
 
 def _weights(ledger: MemoryLedger) -> int:
-    return sum(line.bytes for line in ledger.lines if line.name not in NOT_WEIGHTS)
+    return sum(line.bytes for line in ledger.lines if line.name not in NOT_PARAMETERS)
 
 
 @pytest.mark.parametrize("model", preset_names())
 def test_weights_are_parameters_times_bytes_on_one_gpu(model: str) -> None:
     """2 bytes a parameter in 16 bit and 4 in 32; with tp, no GPU has less than its part or more than all."""
-    whole = 2 * total_params(load_model(model))
+    spec = load_model(model)
+    whole = 2 * total_params(spec)
+    if spec.vision is not None:
+        whole += 2 * (spec.vision.params + spec.vision.projector_params)
     assert _weights(raw_ledger(_settings(model))) == pytest.approx(whole, rel=1e-6)
     assert _weights(raw_ledger(_settings(model, "fp32"))) == pytest.approx(2 * whole, rel=1e-6)
     spread = _weights(raw_ledger(_settings(model, tp=2)))

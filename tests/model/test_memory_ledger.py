@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.model import MemoryLedger, Parallelism, load_model, memory_ledger, memory_rules
-from simserve.model.memory_rules import captured_sizes
+from simserve.model.memory_rules import captured_graphs, captured_sizes
 
 MEASURED = Path(__file__).parents[3] / "shared" / "validation" / "vllm_measured" / "experiments.csv"
 
@@ -69,8 +69,8 @@ def test_lines_add_up_and_blocks_follow_by_hand() -> None:
 
 def test_graphs_come_out_of_the_share_since_vllm_021_only() -> None:
     new, old = ledger(), ledger(rules=memory_rules("vllm-0.15"))
-    graphs = captured_sizes(128, 90) * 32 * 256 * 1024
-    assert new.line("CUDA graphs").bytes == graphs
+    assert captured_graphs(128, 90) == (3 + 31 + 1) + (3 + 16)  # pieces up to 256 tokens, decode up to 128
+    assert new.line("CUDA graphs").bytes == pytest.approx(0.37 * (1 << 30) + 54 * 32 * 175 * 1024, abs=1)
     assert [line.name for line in old.lines].count("CUDA graphs") == 0
 
 

@@ -66,8 +66,8 @@ def test_the_sampler_decides_the_activation_peak(model, engine, peak_gib):
 )
 def test_experts_in_mxfp4_are_held_padded(model, plain, padded):
     """vLLM's Marlin and TensorRT-LLM kernels: 2880 x 2880 becomes 3072 x 2944 (vllm issues 23278, 27508)."""
-    for held, expected in ((False, plain), (True, padded)):
-        (weights,) = weight_bytes_per_stage(load_model(model), Parallelism(), "mxfp4", padded=held)
+    for held, expected in (("plain", plain), ("marlin", padded)):
+        (weights,) = weight_bytes_per_stage(load_model(model), Parallelism(), "mxfp4", mxfp4=held)
         assert weights.routed_expert / GIB == pytest.approx(expected, rel=0.01)
 
 

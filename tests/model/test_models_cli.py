@@ -25,7 +25,7 @@ def test_show_gives_layers_and_ledger() -> None:
     assert out.exit_code == 0
     assert "window 128" in out.stdout
     assert "KV blocks of 16 tokens" in out.stdout
-    assert "[assumption]" in " ".join(out.stdout.split())
+    assert "[assumption: as of Llama-3.1-8B]" in " ".join(out.stdout.split())
 
 
 def test_json_is_json() -> None:

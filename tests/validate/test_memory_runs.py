@@ -21,11 +21,11 @@ COLUMNS = (
 )
 MODEL = "vllm,0.19.0,meta-llama/Llama-3.1-8B-Instruct,H100-80GB,80"
 GIB = 1 << 30
-WEIGHTS = 8_030_261_248 * 2
-PEAK = 1024 * 128_256 * 14 + 8192 * 2 * 2 * 4096
-OTHER = GIB // 4 + 2 * 131_072 * 128
-LEFT = 80 * 0.9 - (WEIGHTS + PEAK + OTHER) / GIB
-"""54.92 GiB: by hand, from parameters, 14 B a logit, 0.25 GiB of kernels and the rotary table."""
+WEIGHTS = 8_030_261_248 * 2 + 2 * 131_072 * 128
+PEAK = 1024 * 128_256 * 14 + 132 * 128_256 * 4 + (8192 + 2 * 1024) * 2 * 4096 + (32 << 20)
+LEFT = 80 * 0.9 - (WEIGHTS + PEAK + GIB // 4) / GIB
+"""54.88 GiB: by hand, from parameters and the rotary table; 14 B a logit, a row of 4 B for each of 132
+multiprocessors, hidden states, those of sampled rows twice, cuBLAS's workspace; 0.25 GiB of kernels."""
 
 
 def _table(folder: Path, *rows: str) -> Path:

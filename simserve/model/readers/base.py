@@ -12,6 +12,7 @@ from simserve.model.modules import module_names
 from simserve.model.names import unmodelled
 from simserve.model.quantization import checkpoint_of
 from simserve.model.spec import Attention, DenseFfn, Ffn, GqaAttention, LayerGroup, MlaAttention, ModelSpec
+from simserve.model.vision import vision_tower
 from simserve.registry import Registry
 
 Reader = Callable[[Config, str], ModelSpec]
@@ -35,7 +36,7 @@ def read_config(fields: Mapping[str, Any], name: str, place: str) -> ModelSpec:
     spec = reader(config, name)
     config.finish()
     types = checkpoint_of(all_fields.get("quantization_config"), module_names(spec), place)
-    return replace(spec, checkpoint=types)
+    return replace(spec, checkpoint=types, vision=vision_tower(fields, spec.hidden_size))
 
 
 def _architecture(fields: Mapping[str, Any], place: str) -> str:

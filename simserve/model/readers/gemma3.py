@@ -1,15 +1,24 @@
 """Gemma 3 (text): five layers with a sliding window, then one that sees everything; query and key norms.
 
-The head shares the embedding; the MLP is gated (GeGLU). Left out: the vision tower, and two of the four norms
-of a layer (a parameter per hidden value each).
+The head shares the embedding; the MLP is gated (GeGLU). Left out: two of the four norms of a layer (a
+parameter per hidden value each). Positions of full layers are scaled by 8 (4B and larger), for which vLLM
+keeps 8 times as long a table.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 from simserve.model.config import Config
 from simserve.model.readers.base import READERS, Layer, decoder, dense, gqa
 from simserve.model.readers.spans import FULL, spans, window
 from simserve.model.spec import ModelSpec
+
+_SCALE = 8
+"""Linear scaling of the models of 128 Ki tokens (config of google/gemma-3-27b-it)."""
+_UNSCALED = 32768
+"""Longest context of the one that is not scaled (1B)."""
 
 
 @READERS.register("gemma3")
@@ -34,4 +43,14 @@ def read_gemma3(config: Config, name: str) -> ModelSpec:
         reach = [local if layer % every else FULL for layer in layers]
     ffn = dense(config)
     kinds: list[Layer] = [((gqa(config, qk_norm=True, **span),), (ffn,)) for span in reach]
-    return decoder(config, name, kinds, tied=True)
+    spec = decoder(config, name, kinds, tied=True)
+    longest = spec.max_position_embeddings
+    scaled = _scale(config) * longest if longest > _UNSCALED else longest
+    return replace(spec, rotary_values=config.size("head_dim") * (longest + scaled))
+
+
+def _scale(config: Config) -> int:
+    """Return by how much the positions of full layers are scaled: what the file says, else 8."""
+    scaling = config.optional("rope_scaling")
+    factor = scaling.get("factor") if isinstance(scaling, Mapping) else None
+    return int(factor) if isinstance(factor, int | float) else _SCALE
