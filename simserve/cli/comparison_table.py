@@ -10,22 +10,24 @@ from simserve.cli.fitted import FittedTable
 from simserve.cli.replications_text import half_width, spread_of
 from simserve.metrics import Summary
 from simserve.metrics.replications import Estimate
+from simserve.metrics.slo_verdict import SloVerdict
 from simserve.metrics.stability import UNSTABLE
 
 OVERLOADED = "! overloaded: the queue never stopped growing, so latencies depend on how long the run is"
 
 
 def comparison_table(title: str, summaries: dict[str, Summary]) -> Group:
-    """Return the medians and tails of each run over its whole length, and who met the SLO if there is one."""
+    """Return the medians and tails of each run over its whole length, and who meets the SLO."""
     table = FittedTable(title=title, title_style="bold")
     table.add_column("ms, whole run")
-    judged = any(summary.whole.slo is not None for summary in summaries.values())
-    headings = (*_HEADINGS, *(("in\nSLO",) if judged else ()), "done")
-    for heading in headings:
+    targets = {one.slo_verdict.target for one in summaries.values() if one.slo_verdict is not None}
+    judged, several = bool(targets), len(targets) > 1
+    target = "" if several else "\n".join(f"{share * 100:g}%" for share in targets)
+    for heading in (*_HEADINGS, *((f"SLO\n{target}",) if judged else ()), "done"):
         table.add_column(heading, justify="right")
     for name, summary in summaries.items():
         spread = spread_of(summary.replications)
-        within = [_within_slo(summary, spread)] if judged else []
+        within = [_judged(summary.slo_verdict, several)] if judged else []
         table.add_row(name, *_cells(summary, spread), *within, _done(summary))
         if spread:
             table.add_row("", *_halves(spread, judged))
@@ -38,17 +40,17 @@ _KEYS = (
     "whole.ttft_ms.p99",
     "whole.tpot_ms.p50",
     "whole.itl_ms.p99",
-    "whole.output_tokens_per_s",
+    "rates.output_tokens_per_s",
 )
 _HEADINGS = ("TTFT\np50", "TTFT\np99", "TPOT\np50", "ITL\np99", "output\ntokens/s")
-_ATTAINMENT = "whole.slo.attainment"
 
 
-def _within_slo(summary: Summary, spread: Mapping[str, Estimate]) -> str:
-    """Return the share of the requests that met every limit, or its mean over several seeds."""
-    own = summary.whole.slo.attainment if summary.whole.slo is not None else None
-    share = spread[_ATTAINMENT].mean if _ATTAINMENT in spread else own
-    return "-" if share is None else f"{share:.1%}"
+def _judged(found: SloVerdict | None, several: bool) -> str:
+    """Return the share that decides, and the verdict; with its target where there are several."""
+    if found is None or found.kept is None:
+        return "-" if found is None else found.outcome
+    target = f" of {found.target * 100:g}%" if several else ""
+    return f"{found.kept:.1%}{target}\n{found.outcome}"
 
 
 def _done(summary: Summary) -> str:
@@ -64,7 +66,7 @@ def _overloaded(summary: Summary) -> bool:
 def _halves(spread: Mapping[str, Estimate], judged: bool) -> list[str]:
     """Return the half-widths that stand below a row."""
     cells = [_half(spread.get(key)) for key in _KEYS]
-    return [*cells, *([half_width(spread.get(_ATTAINMENT), unit=100)] if judged else []), ""]
+    return [*cells, *([""] if judged else []), ""]
 
 
 def _half(one: Estimate | None) -> str:
@@ -82,7 +84,7 @@ def _cells(summary: Summary, spread: Mapping[str, Estimate]) -> list[str]:
         whole.ttft_ms.p99,
         whole.tpot_ms.p50,
         whole.itl_ms.p99,
-        whole.output_tokens_per_s,
+        summary.rates.output_tokens_per_s,
     )
     pairs = zip(_KEYS, own, strict=True)
     *values, tokens = (spread[key].mean if key in spread else value for key, value in pairs)

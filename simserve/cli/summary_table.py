@@ -75,10 +75,24 @@ def _rates_over_seeds(spread: Mapping[str, Estimate]) -> list[str]:
 
 
 _RATES = (
-    ("whole.requests_per_s", "requests/s", 2),
-    ("whole.output_tokens_per_s", "output tokens/s", 0),
-    ("whole.slo.goodput_requests_per_s", "good requests/s", 2),
+    ("rates.requests_per_s", "requests/s", 2),
+    ("rates.output_tokens_per_s", "output tokens/s", 0),
+    ("rates.goodput_requests_per_s", "good requests/s", 2),
 )
+
+
+def _rate_lines(summary: Summary) -> list[str]:
+    rates = summary.rates
+    served = f"{_number(rates.requests_per_s, 2)} requests/s"
+    if rates.offered_requests_per_s is not None:
+        served += f" of {_number(rates.offered_requests_per_s, 2)} offered"
+    if rates.goodput_requests_per_s is not None:
+        served += f", {_number(rates.goodput_requests_per_s, 2)} good"
+    drain = "" if rates.drain_s is None else f"; drained in {_number(rates.drain_s)} s after the last arrival"
+    return [
+        f"{served}; {_number(rates.output_tokens_per_s, 0)} output tokens/s",
+        f"{_VERDICTS[summary.stability.verdict]}{drain}",
+    ]
 
 
 def _slo_lines(found: SloVerdict) -> list[str]:
@@ -96,9 +110,7 @@ def _lines(scenario: Scenario, summary: Summary) -> list[str]:
         f"{'Seed ' + str(summary.replications.seeds[0]) + ': ' if spread and summary.replications else ''}"
         f"{counts.completed:,} of {counts.requests:,} requests completed, {counts.refused:,} refused, "
         f"{_abandoned(counts.abandoned)}{counts.unfinished:,} unfinished, {whole.preemptions:,} preemptions",
-        f"{_number(whole.requests_per_s, 2)} requests/s, {_number(whole.output_tokens_per_s, 0)} output "
-        f"tokens/s, {_number(whole.total_tokens_per_s, 0)} tokens/s over {_number(whole.duration_s)} s; "
-        f"{_VERDICTS[summary.stability.verdict]}",
+        *_rate_lines(summary),
     ]
     if summary.slo_verdict is not None:
         lines += _slo_lines(summary.slo_verdict)

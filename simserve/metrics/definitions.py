@@ -5,6 +5,7 @@ The definitions follow vLLM's bench where tools differ (AIPerf calls our TPOT "I
 
 from __future__ import annotations
 
+from simserve.metrics.rates import RATES_RULE
 from simserve.metrics.slo_verdict import SLO_RULE
 from simserve.metrics.stability import RULE
 
@@ -49,7 +50,7 @@ DEFINITIONS: dict[str, str] = {
         "token) cannot break its limit. An ITL limit is judged over gaps and reported apart."
     ),
     "SLO verdict": SLO_RULE,
-    "goodput": "Good requests that complete in the window / duration of the window.",
+    "goodput": "Requests per second that meet every limit, counted as the other rates are.",
     "KV use": (
         "KV blocks held by running requests / usable blocks: time-weighted mean over the window "
         "(idle time counts as 0) and highest value of the stored timeline."
@@ -75,7 +76,8 @@ DEFINITIONS: dict[str, str] = {
         "wait for, before any overlap."
     ),
     "imbalance": "Busiest replica's computed tokens / mean over the pool's replicas.",
-    "cost": "GPUs * price per GPU-hour * duration of the whole run / output tokens of completed requests.",
+    "rates": RATES_RULE,
+    "cost": "GPUs * price per GPU-hour / output tokens per hour, at the rates that rank deployments.",
     "percentiles": "Linear interpolation between order statistics (numpy's default). A dash means no data.",
     "stability": RULE,
 }

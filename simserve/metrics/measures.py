@@ -32,11 +32,12 @@ MEASURES = (
     *_latency("e2e_ms", "E2E"),
     *_latency("queueing_ms", "queueing"),
     Measure("counts.completed", "requests completed", "number", "higher"),
-    Measure("whole.requests_per_s", "requests/s", "number", "higher"),
-    Measure("whole.output_tokens_per_s", "output tokens/s", "number", "higher"),
-    Measure("whole.total_tokens_per_s", "prompt + output tokens/s", "number", "higher"),
-    Measure("whole.slo.attainment", "SLO attainment", "share", "higher"),
-    Measure("whole.slo.goodput_requests_per_s", "goodput, requests/s", "number", "higher"),
+    Measure("rates.requests_per_s", "requests/s", "number", "higher"),
+    Measure("rates.output_tokens_per_s", "output tokens/s", "number", "higher"),
+    Measure("rates.total_tokens_per_s", "prompt + output tokens/s", "number", "higher"),
+    Measure("steady.slo.attainment", "SLO attainment", "share", "higher"),
+    Measure("rates.goodput_requests_per_s", "goodput, requests/s", "number", "higher"),
+    Measure("rates.drain_s", "drain after the last arrival, s", "number"),
     Measure("whole.hit_rate", "prefix hit rate", "share", "higher"),
     Measure("whole.preemptions", "preemptions", "number", "lower"),
     Measure("deployment.recomputed_tokens", "recomputed tokens", "number", "lower"),
@@ -62,11 +63,9 @@ AGAINST_MEASURED = (
         for statistic, name in _STATISTICS.items()
     ),
     *(measure._replace(better="") for measure in MEASURES if measure.key.startswith("counts.")),
-    *(
-        measure._replace(better="")
-        for measure in MEASURES
-        if measure.key.endswith("_per_s") and "slo" not in measure.key
-    ),
+    Measure("whole.requests_per_s", "requests/s", "number"),
+    Measure("whole.output_tokens_per_s", "output tokens/s", "number"),
+    Measure("whole.total_tokens_per_s", "prompt + output tokens/s", "number"),
 )
 """What a client can see: the measures of a simulation beside a load test (nearer is better)."""
 

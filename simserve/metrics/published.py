@@ -73,4 +73,4 @@ def _value(key: str, figures: dict[str, Any]) -> float | None:
     tails = {name: whole[name]["p99"] for name in limits}
     met = all(tail is not None and tail <= limits[name] for name, tail in tails.items())
     kept_up = figures["stability"]["verdict"] != "unstable" and figures["counts"]["completed"]
-    return whole["requests_per_s"] if kept_up and met else None
+    return figures["rates"]["requests_per_s"] if kept_up and met else None

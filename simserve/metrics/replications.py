@@ -18,7 +18,7 @@ from simserve.metrics.stability import UNSTABLE
 from simserve.metrics.statistics import mean_interval
 
 CONFIDENCE = 0.95
-PARTS = ("counts", "whole", "steady", "deployment", "cost_per_million_output_tokens")
+PARTS = ("counts", "whole", "steady", "rates", "deployment", "cost_per_million_output_tokens")
 """Parts of a run's figures whose numbers are averaged."""
 SHARES = frozenset({"attainment", "itl_within_share", "hit_rate", "kv_use_mean", "kv_use_peak", "busy"})
 """Last parts of the keys of quantities that are at most 1."""

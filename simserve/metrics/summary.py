@@ -12,18 +12,19 @@ from simserve.metrics.columns import Bool, Columns, derive
 from simserve.metrics.definitions import DEFINITIONS
 from simserve.metrics.groups import GROUP_DEFINITIONS, GroupUse, group_uses
 from simserve.metrics.limits import Limit, limits
+from simserve.metrics.rates import Rates, cost_per_million, rates_of
 from simserve.metrics.replications import Replications
 from simserve.metrics.slo import Slo
 from simserve.metrics.slo_verdict import SloVerdict, evidence, judge_slo
 from simserve.metrics.speculation import DRAFT_DEFINITIONS, DraftUse, draft_uses
-from simserve.metrics.stability import Stability, judge
+from simserve.metrics.stability import STABLE, Stability, judge
 from simserve.metrics.stages import STAGE_DEFINITIONS, SplitSummary, split_summary, split_warnings
 from simserve.metrics.targets import targets_of
 from simserve.metrics.tiers import TierUse, tier_uses, tier_warnings
 from simserve.metrics.utilisation import Use, pool_uses, replica_uses
-from simserve.metrics.window import Span, WindowSummary, steady_span, summarize_window, whole_span
+from simserve.metrics.window import WindowSummary, steady_span, summarize_window, whole_span
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of summary.json; grows when a key changes its meaning or goes away."""
 
 
@@ -65,6 +66,8 @@ class Summary:
     counts: Counts
     whole: WindowSummary
     steady: WindowSummary
+    rates: Rates
+    """What is served per second, by which deployments are ranked."""
     steady_window: tuple[int, int]
     stability: Stability
     slo_verdict: SloVerdict | None
@@ -118,6 +121,11 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
     counts = _counts(result, columns)
     limited = slo if slo is not None and slo.limits() else None
     stability, targets = judge(result, closed_loop), targets_of(slo)
+    all_of_it = summarize_window(result, columns, whole, limited)
+    steady = summarize_window(
+        result, columns, steady_span(result, columns), limited, carried=stability.verdict == STABLE
+    )
+    rates = rates_of(result, columns, all_of_it, steady, stability, closed_loop)
     price = _price_per_hour(result)
     tiers = tier_uses(result)
     split = split_summary(result, whole.start_ns, whole.end_ns)
@@ -126,8 +134,9 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
     return Summary(
         schema=SCHEMA,
         counts=counts,
-        whole=summarize_window(result, columns, whole, limited),
-        steady=summarize_window(result, columns, steady_span(result, columns), limited),
+        whole=all_of_it,
+        steady=steady,
+        rates=rates,
         steady_window=result.steady_window,
         stability=stability,
         slo_verdict=judge_slo(targets, [evidence(result, targets, stability)]) if targets else None,
@@ -137,7 +146,7 @@ def summarize(result: Result, slo: Slo | None = None, *, closed_loop: bool = Fal
         provenance=_shares(result.provenance_ns),
         operations=_shares(result.op_ns),
         price_per_hour=price,
-        cost_per_million_output_tokens=_cost(price, whole, counts),
+        cost_per_million_output_tokens=cost_per_million(price, rates.output_tokens_per_s),
         warnings=[*result.warnings, *tier_warnings(tiers), *split_warnings(split)],
         definitions=dict(DEFINITIONS)
         | (STAGE_DEFINITIONS if result.split is not None else {})
@@ -190,9 +199,3 @@ def _price_per_hour(result: Result) -> float | None:
     gpus = [pool.replicas * pool.gpus_per_replica for pool in result.pools]
     own = sum(n * price for n, price in zip(gpus, prices, strict=True) if price is not None)
     return float(own + sum(pool.beside_price_per_hour for pool in result.pools))
-
-
-def _cost(price_per_hour: float | None, whole: Span, counts: Counts) -> float | None:
-    if price_per_hour is None or counts.output_tokens == 0:
-        return None
-    return price_per_hour * whole.duration_s / 3600 / counts.output_tokens * 1e6

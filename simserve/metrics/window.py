@@ -92,11 +92,17 @@ def steady_span(result: Result, columns: Columns) -> Span:
     return Span(inside, int(result.arrival_ns[inside].min()), int(end_ns), result.steady_gaps)
 
 
-def summarize_window(result: Result, columns: Columns, span: Span, slo: Slo | None) -> WindowSummary:
-    """Return the statistics of `span`."""
+def summarize_window(
+    result: Result, columns: Columns, span: Span, slo: Slo | None, carried: bool = False
+) -> WindowSummary:
+    """Return the statistics of `span`.
+
+    Rates count what completes in the span; if its load is `carried`, what its own requests complete, whenever
+    they do.
+    """
     members = span.requests
     done = members & columns.completed
-    ended = _ended_inside(result, columns, span)
+    ended = done if carried else _ended_inside(result, columns, span)
     outputs = int(result.output_tokens[ended].sum())
     scheduled = members & columns.scheduled
     some = bool(members.any())

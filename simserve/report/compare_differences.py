@@ -22,9 +22,9 @@ MEASURES = (
     "whole.itl_ms.p99",
     "whole.e2e_ms.p50",
     "whole.e2e_ms.p99",
-    "whole.requests_per_s",
-    "whole.output_tokens_per_s",
-    "whole.slo.goodput_requests_per_s",
+    "rates.requests_per_s",
+    "rates.output_tokens_per_s",
+    "rates.goodput_requests_per_s",
     "cost_per_million_output_tokens",
 )
 """What the picture of relative differences shows, as far as a comparison has it."""

@@ -32,7 +32,7 @@ _EFFECTS = (
     _Effect("whole.itl_ms.p99", "p99 ITL", "lowest"),
     _Effect("whole.ttft_ms.p99", "p99 TTFT", "lowest"),
     _Effect("whole.tpot_ms.p50", "median TPOT", "lowest"),
-    _Effect("whole.output_tokens_per_s", "output tokens/s", "highest"),
+    _Effect("rates.output_tokens_per_s", "output tokens/s", "highest"),
 )
 
 _COST = _Effect("cost_per_million_output_tokens", "cost per million output tokens", "lowest")
@@ -84,7 +84,7 @@ def _slo(rows: dict[str, Row], words: Mapping[str, str], met: list[str], runs: i
         start = Markup("both runs miss the SLO" if runs == 2 else "every run misses the SLO")
     else:
         start = Markup("no run is shown to meet the SLO")
-    row = rows.get("whole.slo.attainment")
+    row = rows.get("steady.slo.attainment")
     shares = {name: v for name, v in row["values"].items() if v is not None} if row else {}
     if not shares:
         return [start]

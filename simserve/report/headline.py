@@ -17,7 +17,7 @@ def headline(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
         return f"{gpus} completed none of {number(counts['requests'])} requests."
     one = sum(pool["gpus"] for pool in summary["pools"]) == 1
     s = "s" if one else ""
-    served = f"{gpus} serve{s} {number(whole['requests_per_s'])} requests/s"
+    served = f"{gpus} serve{s} {number(summary['rates']['requests_per_s'])} requests/s"
     medians = f"median TTFT {latency(whole['ttft_ms']['p50'])}, TPOT {latency(whole['tpot_ms']['p50'])}"
     if summary["stability"]["verdict"] == "unstable":
         start = f"Unstable, the queue grows: {served} and fall{s} behind, {medians}"

@@ -49,13 +49,14 @@ def _point(name: str, run: StoredRun) -> Point | None:
     sides = {role: [p for p in pools if (p.get("settings") or {}).get("role") == role] for role in _ROLES}
     gpus = {role: sum(_gpus(pool) for pool in some) for role, some in sides.items()}
     total = sum(gpus.values())
-    slo = whole["slo"]
+    rates = run.summary["rates"]
+    goodput = rates["goodput_requests_per_s"]
     return Point(
         name=name,
         prefill=sum(pool["replicas"] for pool in sides["prefill"]),
         decode=sum(pool["replicas"] for pool in sides["decode"]),
         share=gpus["prefill"] / total if total else 0.0,
-        rate=(slo["goodput_requests_per_s"] if slo else whole["requests_per_s"]) or 0.0,
+        rate=(rates["requests_per_s"] if goodput is None else goodput) or 0.0,
         ttft_p50_ms=whole["ttft_ms"]["p50"],
         ttft_p99_ms=whole["ttft_ms"]["p99"],
         tpot_ms=whole["tpot_ms"]["p50"],

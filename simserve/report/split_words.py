@@ -76,9 +76,9 @@ def _best(runs: dict[str, StoredRun]) -> str:
 
 
 def _rate(run: StoredRun) -> float:
-    whole: dict[str, Any] = run.summary["whole"]
-    slo = whole["slo"]
-    return (slo["goodput_requests_per_s"] if slo else whole["requests_per_s"]) or 0.0
+    rates: dict[str, Any] = run.summary["rates"]
+    goodput = rates["goodput_requests_per_s"]
+    return (rates["requests_per_s"] if goodput is None else goodput) or 0.0
 
 
 def _what(run: StoredRun) -> str:

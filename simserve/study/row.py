@@ -16,14 +16,8 @@ Row = dict[str, Any]
 
 LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "queueing_ms")
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
-RATES = (
-    "requests_per_s",
-    "output_tokens_per_s",
-    "total_tokens_per_s",
-    "hit_rate",
-    "kv_use_mean",
-    "preemptions",
-)
+RATES = ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s")
+STEADY = ("hit_rate", "kv_use_mean", "preemptions")
 COUNTS = ("requests", "completed", "refused", "unfinished")
 USES = ("busy", "mfu", "mbu")
 BASES = ("measured", "interpolated", "extrapolated", "analytic")
@@ -39,7 +33,7 @@ def columns() -> list[str]:
         "attainment",
         "goodput_requests_per_s",
     ]
-    names += ["goodput_per_gpu", "output_tokens_per_s_per_gpu", *COUNTS, *RATES, *USES]
+    names += ["goodput_per_gpu", "output_tokens_per_s_per_gpu", *COUNTS, *RATES, *STEADY, *USES]
     return [*names, *(f"{key}.{name}" for key in LATENCIES for name in STATISTICS), *_SHARES]
 
 
@@ -68,15 +62,12 @@ def _plain(batches: dict[str, list[Batch]]) -> dict[str, list[list[int]]]:
 
 
 def row_of(summary: Summary) -> Row:
-    """Return the numbers of a summary by column: rates of the steady window, latencies of the whole run.
-
-    The whole run ends with a drain, in which nothing arrives any more: its rates depend on how long it was.
-    """
+    """Return the numbers of a summary by column: `rates`, and latencies of the whole run."""
     figures = figures_of(summary.to_dict(), {})
-    whole, steady, counts = figures["whole"], figures["steady"], figures["counts"]
+    whole, steady, rates, counts = (figures[name] for name in ("whole", "steady", "rates", "counts"))
     gpus = figures["deployment"]["gpus"]
     slo = steady["slo"] or {}
-    goodput, output = slo.get("goodput_requests_per_s"), steady["output_tokens_per_s"]
+    goodput, output = rates["goodput_requests_per_s"], rates["output_tokens_per_s"]
     row: Row = {
         "gpus": gpus,
         "price_per_hour": figures["price_per_hour"],
@@ -93,7 +84,8 @@ def row_of(summary: Summary) -> Row:
     basis = figures["provenance"]
     row |= {f"{name}_share": basis.get(name, 0.0) for name in BASES}
     row["estimated_share"] = row["extrapolated_share"] + row["analytic_share"]
-    row |= {name: counts[name] for name in COUNTS} | {name: steady[name] for name in RATES}
+    row |= {name: counts[name] for name in COUNTS} | {name: rates[name] for name in RATES}
+    row |= {name: steady[name] for name in STEADY}
     row |= {name: _mean(figures["pools"], name) for name in USES}
     for key in LATENCIES:
         row |= {f"{key}.{name}": whole[key][name] for name in STATISTICS}

@@ -60,14 +60,19 @@ def cells(stdout: str, name: str) -> list[str]:
 
 
 def test_the_table_says_who_met_the_slo_and_which_tokens_it_counts(both: Path, simserve: Call) -> None:
+    """40 requests show no 99 %: those that are all good are inconclusive."""
     both.write_text(SMALL.replace("tpot_ms: 25", "tpot_ms: 6.9") + VARIANTS, encoding="utf-8")
     done = simserve("run", both, "--out", "out")
-    shares = {}
+    outcomes = {}
     for name, folder in (("base", "."), ("few", "variants/few"), ("two", "variants/two")):
-        whole = json.loads(Path("out", folder, "summary.json").read_text())["whole"]
-        shares[name] = f"{whole['slo']['attainment']:.1%}"
-        assert cells(done.stdout, name)[-3:] == [f"{whole['output_tokens_per_s']:,.0f}", shares[name], "100%"]
-    assert len(set(shares.values())) > 1, "a limit between the runs"
+        found = json.loads(Path("out", folder, "summary.json").read_text())
+        judged = found["slo_verdict"]
+        share, tokens = f"{judged['kept']:.1%}", f"{found['rates']['output_tokens_per_s']:,.0f}"
+        assert cells(done.stdout, name)[-3:] == [tokens, share, "100%"]
+        outcomes[name] = judged["outcome"]
+    assert len(set(outcomes.values())) > 1, "a limit between the runs"
+    assert all(word in done.stdout for word in outcomes.values())
+    assert "99%" in done.stdout, "the target"
     assert cells(done.stdout, "sglang")[-2:] == ["-", "100%"], "it has no SLO"
     assert "output" in done.stdout
     both.write_text(SMALL.replace("slo:", "# slo:") + VARIANTS, encoding="utf-8")

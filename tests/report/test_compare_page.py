@@ -204,7 +204,7 @@ def test_one_variant_says_what_changed_and_what_it_did() -> None:
     rows = [
         measure("whole.ttft_ms.p50", base=100, big=59),
         measure("whole.itl_ms.p99", base=10, big=23),
-        measure("whole.output_tokens_per_s", "number", base=1000, big=1001),
+        measure("rates.output_tokens_per_s", "number", base=1000, big=1001),
     ]
     assert sentence(rows, {"big": [TOKENS]}) == (
         "Against base, big lowers median TTFT by 41 % and raises p99 ITL 2.3×."
@@ -261,7 +261,7 @@ def test_the_headline_says_who_meets_the_slo_then_the_cost_then_one_latency() ->
 
 def test_runs_that_all_miss_the_slo_have_no_cheapest() -> None:
     rows = [
-        measure("whole.slo.attainment", "share", base=0.52, other=0.35),
+        measure("steady.slo.attainment", "share", base=0.52, other=0.35),
         measure("cost_per_million_output_tokens", "number", base=2.0, other=1.0),
     ]
     missed = {"base": "missed", "other": "missed"}

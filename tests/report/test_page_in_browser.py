@@ -11,6 +11,7 @@ from example_run import SLO, example_result, first_requests, manifest, write_exa
 
 from simserve.metrics import summarize, write_results
 from simserve.report import write_report
+from simserve.report.format import number, percent
 
 PHONE = {"viewport": {"width": 390, "height": 800}}
 CHARTS = {"ttft", "tpot", "e2e", "over-time", "ttft-parts", "e2e-parts"}
@@ -153,12 +154,15 @@ def test_numbers_on_the_page_are_those_of_the_summary(run_folder, open_page):
 
 
 def test_headline_says_hardware_rate_medians_and_slo(run_folder, open_page):
-    whole = json.loads((run_folder / "summary.json").read_text())["whole"]
+    summary = json.loads((run_folder / "summary.json").read_text())
+    whole, judged = summary["whole"], summary["slo_verdict"]
     heading = open_page(run_folder / "report.html").page.inner_text("h1").replace("\u00a0", " ")
-    ttft, tpot, attained = whole["ttft_ms"]["p50"], whole["tpot_ms"]["p50"], whole["slo"]["attainment"]
     assert heading == (
-        f"2 × H100 SXM serve {whole['requests_per_s']:.1f} requests/s: median TTFT {ttft:.1f} ms, "
-        f"TPOT {tpot:.1f} ms; {attained * 100:.1f} % meet the SLO."
+        f"2 × H100 SXM serve {number(summary['rates']['requests_per_s'])} requests/s: median TTFT "
+        f"{number(whole['ttft_ms']['p50'])} ms, TPOT {number(whole['tpot_ms']['p50'])} ms; SLO "
+        f"{judged['outcome']} ({percent(judged['kept'])}, target {percent(judged['target'])}).".replace(
+            "\u00a0", " "
+        )
     )
 
 

@@ -66,9 +66,9 @@ def test_the_page_begins_with_the_answer(folders: dict[str, Path]) -> None:
     assert found is not None
     text = str(split_headline(found.runs))
     for name in ("split", "aggregated"):
-        slo = found.runs[name].summary["whole"]["slo"]
+        rates = found.runs[name].summary["rates"]
         assert f"<code>{name}</code>" in text
-        assert number(slo["goodput_requests_per_s"]) in text
+        assert number(rates["goodput_requests_per_s"]) in text
     assert text in (folders["pd_split"] / "report.html").read_text(encoding="utf-8")
     assert split_headline({name: run for name, run in found.runs.items() if name == "split"}) is None
 

@@ -88,7 +88,7 @@ def table(low: float | None = None, high: float | None = None) -> dict[str, Any]
             "values": {"a": 100.0, "b": 50.0},
             "differences": {"b": difference},
         }
-        for key, better in (("whole.ttft_ms.p50", "lower"), ("whole.requests_per_s", "higher"))
+        for key, better in (("whole.ttft_ms.p50", "lower"), ("rates.requests_per_s", "higher"))
     ]
     return {"base": "a", "variants": ["b"], "measures": rows, "paired": {"b": None}}
 

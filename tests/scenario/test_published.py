@@ -71,7 +71,13 @@ def run(rate: float, tail_ms: float, verdict: str = "stable", **manifest: Any) -
         "itl_ms": {"p99": tail_ms, "mean": tail_ms / 2},
         "slo": {"limits": {"itl_ms": 100}},
     }
-    summary = {"whole": whole, "pools": [], "stability": {"verdict": verdict}, "counts": {"completed": 9}}
+    summary = {
+        "whole": whole,
+        "rates": whole,
+        "pools": [],
+        "stability": {"verdict": verdict},
+        "counts": {"completed": 9},
+    }
     return SimpleNamespace(summary=summary, manifest=manifest)
 
 
