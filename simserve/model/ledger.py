@@ -118,6 +118,8 @@ class MemorySettings:
     """Longest sequence; None: the model's."""
     moe_backend: str = ""
     """Kernels of MXFP4 experts; empty: those that the release takes on this GPU."""
+    enforce_eager: bool = False
+    """True: there are no CUDA graphs."""
 
     @property
     def types(self) -> WeightTypes:
@@ -238,7 +240,7 @@ def _overhead_lines(settings: MemorySettings, stage: Stage) -> list[MemoryLine]:
         spec = _without_ffns(settings.spec) if settings.attention_only else settings.spec
         peak = activation_peak(spec, _full_step(settings), rules, first=stage.first, last=stage.last)
         lines.append(MemoryLine("activation peak", peak.bytes, peak.basis))
-    if rules.graphs_inside:
+    if rules.graphs_inside and not settings.enforce_eager:
         lines.append(MemoryLine("CUDA graphs", *graph_bytes(sum(stage.layers), settings.max_num_seqs, arch)))
     ranks = degrees.tp * degrees.dp  # stages connect after the memory is measured
     peers = rules.peer_bytes if degrees.tp > 1 and settings.gpu.nvlink else 0

@@ -12,6 +12,7 @@ from simserve.model.dtypes import WeightsDtype
 from simserve.model.kv_groups import KvGroups
 from simserve.model.ledger import MemoryLedger, MemoryLine, MemorySettings, raw_ledger
 from simserve.model.memory_advice import explain_shortage
+from simserve.model.memory_outside import outside_shortage
 from simserve.model.memory_rules import VLLM, MemoryRules
 from simserve.model.parallel import Parallelism
 from simserve.model.spec import ModelSpec
@@ -48,7 +49,8 @@ def memory_ledger(
     the engine divides the layers where it lets windows give blocks back. `attention_only`: FFN layers are on
     other GPUs.
 
-    Raises `ScenarioError` if the model, or one request of `max_model_len` tokens, does not fit.
+    Raises `ScenarioError` if the model, or one request of `max_model_len` tokens, does not fit, or if too
+    little is left outside the share.
     """
     settings = MemorySettings(
         spec,
@@ -73,6 +75,8 @@ def memory_ledger(
     ledger = raw_ledger(settings)
     if ledger.kv_tokens < max(1, max_model_len or 0):
         raise ScenarioError(explain_shortage(settings, ledger, max_model_len))
+    if why := outside_shortage(settings, ledger):
+        raise ScenarioError(f"{spec.name} does not start on {gpu.name}: {why}")
     return ledger
 
 

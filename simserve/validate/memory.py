@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from simserve.model.ledger import MemoryLedger, raw_ledger
+from simserve.model.memory_outside import outside_shortage
 from simserve.units import GIB
 from simserve.validate.memory_rows import MemoryRow, NotJudged, Start, start_of
 
@@ -61,7 +62,7 @@ def judge(row: MemoryRow, folder: Path) -> MemoryOutcome:
     except NotJudged as why:
         return MemoryOutcome(row, str(why))
     ledger = raw_ledger(start.settings)
-    starts = ledger.kv_tokens >= start.max_model_len
+    starts = ledger.kv_tokens >= start.max_model_len and not outside_shortage(start.settings, ledger)
     unit, ours, theirs, scale = _room(row, ledger, start)
     error = None if theirs is None else 100 * (ours - theirs) / scale
     return MemoryOutcome(row, "", starts, unit, ours, theirs, error, _terms(row, ledger))

@@ -158,7 +158,6 @@ def _start(row: MemoryRow, folder: Path) -> Start:
             f"{row.place}, column gpu_memory_utilization: {share:g}, allowed is more than 0 and at most 1"
         )
     rules = rules_of_release(preset.policy, release)
-    eager = row.yes("enforce_eager")
     inside = row.yes("graphs_inside_share", "yes" if rules.graphs_inside else "no")
     budget = int(options.get("max_num_batched_tokens", options.get("chunked_prefill_size", 8192)))
     activation = row.text("dtype", "bf16")
@@ -177,7 +176,8 @@ def _start(row: MemoryRow, folder: Path) -> Start:
             gpu_memory_utilization=share,
             max_num_batched_tokens=budget,
             max_num_seqs=int(options.get("max_num_seqs", 256)),
-            rules=replace(rules, graphs_inside=inside and not eager),
+            rules=replace(rules, graphs_inside=inside),
+            enforce_eager=row.yes("enforce_eager"),
             experts_dtype=experts,
             kv_groups=vllm_groups(model, options, budget)
             if preset.policy == "vllm" and degrees.pp == 1

@@ -75,3 +75,11 @@ def test_gpt_oss_120b_leaves_no_room_at_1024_slots():
     """vLLM 0.10.1, Marlin, 0.90: 65.97 GiB of weights, -2.14 GiB left."""
     with pytest.raises(ScenarioError, match="no room for a KV cache"):
         ledger("gpt-oss-120b", "vllm-0.15", 1, "mxfp4", 0.90)
+
+
+def test_what_lies_outside_the_share_must_fit_beside_it():
+    """vLLM 0.19, one H100: 0.51 GiB before the engine looks, 0.91 GiB of graphs; 0.01 of 79 GiB is 0.79."""
+    assert ledger("llama-3.1-8b", "vllm-0.19", 1, "bf16", 0.95).kv_blocks > 0
+    with pytest.raises(ScenarioError, match=r"CUDA context 0.51, CUDA graphs 0.91.*at most 0.98 would leave"):
+        ledger("llama-3.1-8b", "vllm-0.19", 1, "bf16", 0.99)
+    assert ledger("llama-3.1-8b", "vllm-0.19", 1, "bf16", 0.98).kv_blocks > 0
