@@ -1,8 +1,11 @@
-"""Tables that fit the terminal: as wide as their content, and never cut."""
+"""Tables and sentences that fit the terminal: nothing is cut, and no figure parts from its unit."""
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
@@ -72,6 +75,20 @@ class FittedTable(Table):
             named = zip(self.columns[1:], others, strict=True)
             parts = [f"{_flat(column)} {_text(cell)}".strip() for column, cell in named if str(_text(cell))]
             yield Text(f"{_text(first)}: {', '.join(parts)}".replace("\n", " "))
+
+
+@dataclass(frozen=True)
+class Prose:
+    """A sentence, wrapped at words."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw the lines."""
+        held = re.sub(r"(?<=\d) (?=%|ms\b|s\b)", "\u00a0", self.text)
+        lines = textwrap.wrap(held, options.max_width, break_long_words=False, break_on_hyphens=False)
+        for line in lines:
+            yield Text(line.replace("\u00a0", " "), no_wrap=True, overflow="fold")
 
 
 def _text(cell: Any) -> Text:

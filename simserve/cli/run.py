@@ -36,7 +36,7 @@ def run(
     check: bool = typer.Option(
         False,
         "--check",
-        help="Simulate and write nothing: say what is wrong, or the memory and the requests.",
+        help="Only look: everything that is wrong, or the memory, the price and the time that it takes.",
     ),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress and no summary: only the path."),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON instead of a table."),
@@ -108,14 +108,14 @@ def run(
 
 
 def _check(loaded: LoadedScenario) -> None:
-    """Build all deployments and print what they would simulate."""
-    from simserve.cli.check import check_lines
-    from simserve.scenario import build_all
+    """Build all deployments and print what they would simulate, at what price, and for how long."""
+    from simserve.cli.check import built, check_lines, duration_line
 
-    deployments = build_all(loaded)
+    deployments = built(loaded)
     for name, deployment in deployments.items():
-        for line in check_lines(name, deployment.manifest("")):
+        for line in check_lines(name, deployment):
             typer.echo(line)
+    typer.echo(duration_line(deployments))
     _warn_of_slo(deployments)
 
 
@@ -123,13 +123,13 @@ def _warn_of_slo(deployments: dict[str, Deployment]) -> None:
     """Warn of limits that no request can meet."""
     from simserve.study.bounds import out_of_reach
 
-    lines = [
-        f"{name}: {line}" if len(deployments) > 1 else line
-        for name, deployment in deployments.items()
-        for line in out_of_reach(deployment)
-    ]
-    for line in lines:
-        typer.echo(f"warning: {line}", err=True)
+    whose: dict[str, list[str]] = {}
+    for name, deployment in deployments.items():
+        for line in out_of_reach(deployment):
+            whose.setdefault(line, []).append(name)
+    for line, names in whose.items():
+        some = f"{', '.join(names)}: " if len(names) < len(deployments) else ""
+        typer.echo(f"warning: {some}{line}", err=True)
 
 
 def _simulate_all(

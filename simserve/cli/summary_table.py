@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
 
 from rich.console import Group
-from rich.text import Text
 
-from simserve.cli.fitted import FittedTable
+from simserve.cli.fitted import FittedTable, Prose
 from simserve.cli.replications_text import half_width, replication_lines, spread_of
 from simserve.metrics import Summary
 from simserve.metrics.distribution import Distribution
 from simserve.metrics.limit_words import both_words
 from simserve.metrics.replications import Estimate
-from simserve.metrics.slo_verdict import SloVerdict
 from simserve.report.warnings import ALL_ESTIMATED
 from simserve.scenario import Scenario
 
@@ -46,7 +43,7 @@ def summary_table(scenario: Scenario, summary: Summary) -> Group:
         table.add_row(label, *_cells(getattr(summary.whole, field), field, spread))
         if any(f"whole.{field}.{name}" in spread for name in _SHOWN):
             table.add_row("", *(half_width(spread.get(f"whole.{field}.{name}")) for name in _SHOWN))
-    return Group(table, *(Text(line) for line in _lines(scenario, summary)))
+    return Group(table, *map(Prose, _lines(scenario, summary)))
 
 
 def _cells(found: Distribution, field: str, spread: Mapping[str, Estimate]) -> list[str]:
@@ -95,12 +92,6 @@ def _rate_lines(summary: Summary) -> list[str]:
     ]
 
 
-def _slo_lines(found: SloVerdict) -> list[str]:
-    text = f"SLO {found.outcome}: {found.text}. Judged by {found.basis}".replace(" %", "\u00a0%")
-    lines = textwrap.wrap(text, 80, break_long_words=False, break_on_hyphens=False)
-    return [line.replace("\u00a0", " ") for line in lines]
-
-
 def _lines(scenario: Scenario, summary: Summary) -> list[str]:
     counts, whole = summary.counts, summary.whole
     spread = spread_of(summary.replications)
@@ -113,7 +104,8 @@ def _lines(scenario: Scenario, summary: Summary) -> list[str]:
         *_rate_lines(summary),
     ]
     if summary.slo_verdict is not None:
-        lines += _slo_lines(summary.slo_verdict)
+        found = summary.slo_verdict
+        lines.append(f"SLO {found.outcome}: {found.text}. Judged by {found.basis}")
     if summary.cost_per_million_output_tokens is not None:
         lines.append(f"{summary.cost_per_million_output_tokens:,.2f} per million output tokens")
     for limit in summary.limits:

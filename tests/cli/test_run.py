@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,42 @@ def test_a_check_simulates_and_writes_nothing(small: Path, simserve: Call) -> No
     per_token = 2 * 32 * 8 * 128 * 2  # keys and values, layers, KV heads, width of a head, bytes of bf16
     assert tokens * per_token == pytest.approx(kv_gb * 1e9, abs=0.01e9)
     assert [path.name for path in small.parent.iterdir()] == ["small.yaml"]
+    assert re.fullmatch(
+        r"40 requests in all: about \d+ s here, by the first 300 of each run", done.stdout.splitlines()[-1]
+    )
     wrong = simserve("run", small, "--check", "--set", "model=llama-3.1-70b")
     assert wrong.exit_code == 2
     assert "tp 2" in wrong.stderr
+
+
+def test_a_check_names_what_is_wrong_in_every_variant_and_study(small: Path, simserve: Call) -> None:
+    block = """
+compare:
+  too_big: {model: llama-3.1-70b}
+  too_long: {pools: [{name: all, gpu: h100_sxm, max_model_len: 900000}]}
+capacity: {of: users, from: 1, to: 9}
+sweep: {over: {pools.0.tpp: [1, 2]}}
+"""
+    small.write_text(small.read_text(encoding="utf-8") + block, encoding="utf-8")
+    done = simserve("run", small, "--check")
+    assert done.exit_code == 2
+    for words in ("llama-3.1-70b does not fit", "max_model_len", "users need a pause", "did you mean 'tp'?"):
+        assert words in done.stderr, words
+
+
+def test_a_check_counts_ffn_gpus_and_their_price(small: Path, simserve: Call) -> None:
+    """24 attention GPUs and 8 for the experts at 2.5 an hour each: 80 an hour."""
+    pool = "pools=[{name: gpus, gpu: h200_sxm, dp: 24, price_per_gpu_hour: 2.5, afd: {ffn_gpus: 8}}]"
+    done = simserve("run", small, "--check", "--set", "model=deepseek-v3", "--set", pool)
+    assert done.exit_code == 0, done.output
+    assert "dp 24: 32 GPUs, 8 of them for FFNs alone" in done.stdout
+    assert "32 GPUs cost 80.00 per hour" in done.stdout
+    # 40 requests of 20 tokens over the span of their arrivals
+    times = arrivals(simserve, small)
+    per_million = 80 / (40 * 20 / (times[-1] - times[0]) * 1e9 * 3600) * 1e6
+    assert f"{per_million:,.2f} per million output tokens" in done.stdout
+
+
+def arrivals(simserve: Call, file: Path) -> list[float]:
+    simserve("run", file, "--out", "plain")
+    return pq.read_table("plain/requests.parquet")["arrival_ns"].to_pylist()
