@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +13,6 @@ from simserve.cli import completion
 from simserve.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from pyarrow import Table
-
-    from simserve.cli.progress import ProgressLine
-    from simserve.core import Result
     from simserve.metrics import Summary
     from simserve.scenario import Deployment, Scenario
     from simserve.scenario.load import LoadedScenario
@@ -74,6 +69,7 @@ def run(
     from simserve.cli.window import parse_window
     from simserve.metrics.folder import check_target
     from simserve.scenario import build_all, load_scenario
+    from simserve.scenario.simulated import write_all
 
     if window is not None and not timeline:
         raise ScenarioError("--window says what --timeline records: give --timeline too")
@@ -90,8 +86,8 @@ def run(
             _require_slo(one.scenario, file)
     with shown_progress(quiet) as progress:
         deployments = build_all(loaded)
-        page, summaries = _simulate_all(deployments, folder, force, _command(file, overrides), progress, span)
-    _print_results(deployments, summaries, page, as_json, quiet, timeline)
+        summaries = write_all(deployments, folder, force, _command(file, overrides), progress, span)
+    _print_results(deployments, summaries, folder / "report.html", as_json, quiet, timeline)
     if not quiet:
         _name_studies(loaded.scenario, file)
     _warn_of_slo(deployments)
@@ -130,93 +126,6 @@ def _warn_of_slo(deployments: dict[str, Deployment]) -> None:
     for line, names in whose.items():
         some = f"{', '.join(names)}: " if len(names) < len(deployments) else ""
         typer.echo(f"warning: {some}{line}", err=True)
-
-
-def _simulate_all(
-    deployments: dict[str, Deployment],
-    folder: Path,
-    force: bool,
-    command: str,
-    progress: ProgressLine | None,
-    window: tuple[int, int] | None,
-) -> tuple[Path, dict[str, Summary]]:
-    """Simulate all deployments, the base first, and write the result folder, whole or not at all."""
-    from simserve.engine.step_log import StepLog, Window
-    from simserve.metrics.comparison import write_comparison
-    from simserve.metrics.folder import VARIANTS, staged
-    from simserve.metrics.store import write_run
-    from simserve.report import write_report
-    from simserve.scenario.replicate import seeds_of
-
-    base, *variants = deployments
-    scenario = deployments[base].loaded.scenario
-    seeds = seeds_of(scenario.seed, scenario.replications)
-    summaries = {}
-    with staged(folder, force) as staging:
-        for name, deployment in deployments.items():
-            into = staging if name == base else staging / VARIANTS / name
-            into.mkdir(parents=True, exist_ok=True)
-            if progress:
-                progress.begin(name if variants else "")
-            log = StepLog(Window(*window)) if window else None
-            result = deployment.simulate(progress, log)
-            summaries[name], bands = _replicated(
-                deployment, result, seeds, progress, name if variants else ""
-            )
-            others = {one: deployments[one] for one in variants} if name == base else None
-            scenario_yaml, manifest = deployment.resolved_yaml(others), deployment.manifest(command)
-            steps = log.result() if log else None
-            write_run(
-                into,
-                result,
-                summaries[name],
-                scenario_yaml,
-                manifest,
-                deployment.slo,
-                steps=steps,
-                bands=bands,
-            )
-        if variants:
-            write_comparison(staging, base, variants)
-        write_report(staging)
-    return folder / "report.html", summaries
-
-
-def _replicated(
-    deployment: Deployment, result: Result, seeds: list[int], progress: ProgressLine | None, name: str
-) -> tuple[Summary, Table | None]:
-    """Return the summary of a run, with what the other seeds add, and the bands of its curves over them.
-
-    Of the other runs nothing else is kept.
-    """
-    from simserve.metrics.bands import band_table, curves_of, whole_edges
-    from simserve.metrics.replications import CONFIDENCE, Replication, replication, together
-    from simserve.metrics.slo_verdict import evidence, judge_slo
-    from simserve.metrics.targets import targets_of
-    from simserve.scenario.build import Parts
-    from simserve.scenario.replicate import reseeded
-
-    summary, parts, targets = deployment.summarize(result), Parts(), targets_of(deployment.slo)
-    if len(seeds) == 1:
-        return summary, None
-
-    def kept(seed: int, found: Result, its: Summary) -> Replication:
-        return replication(seed, found, its.to_dict(), evidence(found, targets, its.stability))
-
-    edges, runs = whole_edges(summary.to_dict()), [kept(seeds[0], result, summary)]
-    curves = [] if edges is None else [curves_of(result, edges)]
-    for seed in seeds[1:]:
-        if progress:
-            progress.begin(f"{name} seed {seed}".strip())
-        other = reseeded(deployment, seed, parts)
-        found = other.simulate(progress)
-        runs.append(kept(seed, found, other.summarize(found)))
-        if edges is not None:
-            curves.append(curves_of(found, edges))
-    all_seeds = together(runs)
-    bands = None if edges is None or not all_seeds.random else band_table(curves, edges, CONFIDENCE)
-    judged = judge_slo(targets, [run.evidence for run in (runs if all_seeds.random else runs[:1])])
-    return replace(summary, replications=all_seeds, slo_verdict=judged), bands
 
 
 def slug(name: str) -> str:
