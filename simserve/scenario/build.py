@@ -10,6 +10,7 @@ from typing import Any
 from simserve.core import Result, Trace
 from simserve.engine import Progress, ReplicaSpec, simulate
 from simserve.engine.step_log import StepLog
+from simserve.errors import UserError
 from simserve.latency.profiles import ProfileStore
 from simserve.metrics import Slo, Summary, summarize
 from simserve.model import ModelSpec, load_model
@@ -145,9 +146,17 @@ def build(
 
 
 def build_all(source: LoadedScenario | Scenario) -> dict[str, Deployment]:
-    """Wire a scenario and its variants, by name, the scenario first; an equal workload is built once."""
+    """Wire a scenario and its variants, by name, the scenario first; an equal workload is built once.
+
+    Raises `UserError` with a line per problem of the scenario; of a variant, with the first.
+    """
     it = source if isinstance(source, LoadedScenario) else loaded(source)
-    base = build(it)
+    try:
+        base = build(it)
+    except UserError as error:
+        from simserve.scenario.problems import of_build
+
+        raise of_build(it, error) from error
     return {it.scenario.base_name: base} | {
         name: build(one, base.trace if one.scenario.workload == it.scenario.workload else None)
         for name, one in it.variants.items()

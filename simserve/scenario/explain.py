@@ -41,7 +41,7 @@ def explain(
     """
     by_path: dict[KeyPath, list[Any]] = {}
     for problem in error.errors(include_url=False):
-        by_path.setdefault(_path_of(document, problem, base, origin or {}), []).append(problem)
+        by_path.setdefault(path_of_problem(document, problem, base, origin), []).append(problem)
     for path in [path for path, found in by_path.items() if found[0]["type"] == "too_short"]:
         if any(other[: len(path)] == path for other in by_path if other != path):
             del by_path[path]  # the list is only short of its invalid items, which have lines of their own
@@ -65,7 +65,7 @@ def _unknown_lines(
         loc = unknown[children[0]][0]["loc"][:-1]
         allowed = list(dict.fromkeys(_keys_at(model, loc) + also_allowed))
         if len(children) <= 3:
-            lines += [_unknown_line(document, path, allowed) for path in children]
+            lines += [_unknown_line(document, path, allowed, model) for path in children]
             continue
         names = ", ".join(repr(path[-1]) for path in children[:3])
         where = f"{document.place(children[0])}: {document.name(parent)}"
@@ -76,12 +76,13 @@ def _unknown_lines(
     return lines
 
 
-def _unknown_line(document: Document, path: KeyPath, allowed: list[str]) -> str:
+def _unknown_line(document: Document, path: KeyPath, allowed: list[str], model: type[BaseModel]) -> str:
     value = _value_at(document.data, path)
     key = str(path[-1])
+    hint = (_elsewhere(model, key) if len(path) == 1 else "") or nearest(key, allowed)
     return (
         f"{document.where(path)}: unknown key {key!r} (with the value {_short(value)})"
-        f"{nearest(key, allowed)}; allowed: {', '.join(allowed)}"
+        f"{hint}; allowed: {', '.join(allowed)}"
     )
 
 
@@ -139,10 +140,12 @@ def _literals(problem: Any) -> list[str]:
     return [word.strip().strip("'") for word in words]
 
 
-def _path_of(document: Document, problem: Any, base: KeyPath, origin: Mapping[str, KeyPath]) -> KeyPath:
+def path_of_problem(
+    document: Document, problem: Any, base: KeyPath = (), origin: Mapping[str, KeyPath] | None = None
+) -> KeyPath:
     """Return the problem's path in the data, without the names that pydantic adds for a union's branches."""
     loc = problem["loc"]
-    if loc and loc[0] in origin:
+    if origin and loc and loc[0] in origin:
         base, loc = origin[loc[0]], loc[1:]
     node, path = _value_at(document.data, base), base
     for depth, part in enumerate(loc):
@@ -168,7 +171,21 @@ def _child(node: Any, part: Any) -> Any:
 
 def _keys_at(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
     """Return the keys that the (nested) model at `loc` accepts."""
-    return sorted({name for branch in _models_at(model, loc) for name in branch.model_fields})
+    return sorted({name for branch in _models_at(model, loc) for name in _written_keys(branch)})
+
+
+def _written_keys(model: type[BaseModel]) -> list[str]:
+    """Return the keys of a mapping as a file writes them."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _elsewhere(model: type[BaseModel], key: str) -> str:
+    """Return where an unknown key at the top would be known: ` (a key of each of pools)`; else nothing."""
+    for name, field in model.model_fields.items():
+        if any(key in _written_keys(inner) for inner in _models_in(field.annotation)):
+            listed = "tuple" in str(field.annotation) or "list" in str(field.annotation)
+            return f" (it belongs in {name}{'[]' if listed else ''})"
+    return ""
 
 
 def _models_at(model: type[BaseModel], loc: tuple[Any, ...]) -> list[type[BaseModel]]:

@@ -64,7 +64,7 @@ class LoadedScenario:
 def load_scenario(name: str | Path, options: Sequence[str] = ()) -> LoadedScenario:
     """Read and validate the scenario file `name` (or a shipped `scenarios/x.yaml`) with `--set` options.
 
-    Raises `ScenarioError` with one line per problem.
+    Raises `ScenarioError` with one line per problem: of keys, names, files and settings alike.
     """
     path = find(str(name), Path())
     if path is None:
@@ -75,7 +75,12 @@ def load_scenario(name: str | Path, options: Sequence[str] = ()) -> LoadedScenar
     document = read_document(path, str(name))
     for option in options:
         override(document, option)
-    return _validated(document, path.parent)
+    try:
+        return _validated(document, path.parent)
+    except UserError as error:
+        from simserve.scenario.problems import of_document
+
+        raise of_document(document, path.parent, error) from error
 
 
 def loaded(scenario: Scenario, folder: Path | None = None) -> LoadedScenario:
