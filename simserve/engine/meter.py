@@ -116,6 +116,7 @@ class Meter:
         first_ns = self._first_wait_ns(start_ns, end_ns, policy)
         if first_ns < end_ns:
             self.waited_ns[policy.kept_out] += end_ns - first_ns
+        self._arrivals_ns.clear()  # they wait from the start of the next interval
 
     def _absent(self, start_ns: int, end_ns: int, policy: Policy, waiting: int) -> float:
         """Return how many of the `waiting` were not there yet, averaged over the interval.
