@@ -129,14 +129,15 @@ def duration_line(deployments: Mapping[str, Deployment]) -> str:
     from simserve.scenario.load import changed
 
     total, asked = 0.0, 0
+    replications = next(iter(deployments.values())).loaded.scenario.replications
     for one in deployments.values():
-        scenario, requests = one.loaded.scenario, len(one.trace)
+        requests = len(one.trace)
         few = min(requests, SAMPLE)
         sample = build(changed(one.loaded, {"workload.limit": few}))
         start = time.perf_counter()
         sample.simulate()
-        total += (time.perf_counter() - start) * requests / few * scenario.replications
-        asked += requests * scenario.replications
+        total += (time.perf_counter() - start) * requests / few * replications
+        asked += requests * replications
     return f"{asked:,} requests in all: about {_clock(total)} here, by the first {SAMPLE} of each run"
 
 

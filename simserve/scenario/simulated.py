@@ -66,13 +66,15 @@ def simulate_all(
     window: tuple[int, int] | None = None,
 ) -> Iterator[tuple[str, Simulated]]:
     """Simulate a scenario and its variants, the base first; `window` (ns) records the steps in it."""
+    scenario = next(iter(deployments.values())).loaded.scenario
+    seeds = seeds_of(scenario.seed, scenario.replications)  # variants have none of their own
     for name, deployment in deployments.items():
         shown = name if len(deployments) > 1 else ""
         if progress:
             progress.begin(shown)
         log = StepLog(Window(*window)) if window else None
         result = deployment.simulate(progress, log)
-        summary, bands = _replicated(deployment, result, progress, shown)
+        summary, bands = _replicated(deployment, result, seeds, progress, shown)
         yield name, Simulated(deployment, result, summary, bands, log.result() if log else None)
 
 
@@ -112,14 +114,12 @@ def write_all(
 
 
 def _replicated(
-    deployment: Deployment, result: Result, progress: RunProgress | None, name: str
+    deployment: Deployment, result: Result, seeds: list[int], progress: RunProgress | None, name: str
 ) -> tuple[Summary, Table | None]:
     """Return the summary of a run, with what the other seeds add, and the bands of its curves over them.
 
     Of the other runs nothing else is kept.
     """
-    scenario = deployment.loaded.scenario
-    seeds = seeds_of(scenario.seed, scenario.replications)
     summary, parts, targets = deployment.summarize(result), Parts(), targets_of(deployment.slo)
     if len(seeds) == 1:
         return summary, None
