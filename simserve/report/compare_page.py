@@ -23,7 +23,8 @@ from simserve.report.ratio import ratio_charts, ratio_points, ratio_sentences
 from simserve.report.run_page import run_charts, run_context
 from simserve.report.split_words import split_headline
 from simserve.report.terms import anchor, term_filter
-from simserve.report.warnings import warnings
+from simserve.report.tiles.compare import compare_tiles
+from simserve.report.warnings import merged, notices
 
 FRONTIER_FROM = 3
 """Runs from which on a chart of trade-offs says more than the table."""
@@ -59,11 +60,13 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         title=complete(base.manifest)["scenario_name"] or base.folder.name,
         headline=measured_headline(table)
         if len(simulated) < len(names)
-        else split_headline(simulated) or comparison_headline(table, judged, currency),
+        else split_headline(simulated)
+        or comparison_headline(table, judged, currency, kept=_kept(simulated), closed=_closed(base)),
         bad=any(not verdict["completed"] for verdict in table["verdicts"].values()),
         command=command,
         table=table,
         looks=looks(names),
+        tiles=compare_tiles(found.runs),
         runs=list(runs.items()),
         measured={name: run.measured for name, run in found.runs.items() if run.measured},
         without_requests={n for n, run in found.runs.items() if run.measured and not run.requests.num_rows},
@@ -71,7 +74,7 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         equal=[_equal(table, row, currency) for row in table["measures"] if row not in differing],
         changes=changes_words(table["changes"]),
         asked=_asked(base.summary),
-        warnings=_warnings(found),
+        warnings=merged({name: notices(run.summary) for name, run in found.runs.items()}),
         kv=kv_sentences(table),
         published=published_words(table.get("published", [])),
         ratio=ratio_sentences(*ratio_points(simulated), _slo(base) is not None),
@@ -108,6 +111,17 @@ def _asked(summary: dict[str, Any]) -> str:
     """Return what the scenario asks for; nothing without an SLO."""
     found = summary.get("slo_verdict")
     return "; ".join(check["asked"] for check in found["checks"]) if found else ""
+
+
+def _kept(runs: dict[str, StoredRun]) -> dict[str, float | None]:
+    """Return the share of requests within the SLO, of each run that has one."""
+    verdicts = {name: run.summary.get("slo_verdict") for name, run in runs.items()}
+    return {name: found["kept"] for name, found in verdicts.items() if found}
+
+
+def _closed(run: StoredRun) -> bool:
+    """Return True if answers set the pace of the requests."""
+    return bool((run.manifest.get("workload") or {}).get("closed_loop"))
 
 
 def _slo(run: StoredRun) -> dict[str, Any] | None:
@@ -187,11 +201,3 @@ def _judged(row: Row, name: str) -> str:
 
 def _equal(table: dict[str, Any], row: Row, currency: str) -> tuple[str, str]:
     return row["label"], _shown(row, row["values"][table["base"]], currency)
-
-
-def _warnings(found: StoredComparison) -> list[tuple[str, str]]:
-    """Return what the runs warn of; what all of them say once."""
-    lines = {name: warnings(run.summary) for name, run in found.runs.items()}
-    shared = [line for line in next(iter(lines.values())) if all(line in own for own in lines.values())]
-    several = [("every run", line) for line in shared] if len(lines) > 1 else []
-    return several + [(name, line) for name, own in lines.items() for line in own if line not in shared]

@@ -24,3 +24,19 @@ def complete(manifest: dict[str, Any]) -> dict[str, Any]:
     for pool in full["pools"]:
         pool["ledger"] = [{"name": "?", "bytes": 0, "basis": "", **line} for line in pool["ledger"] or []]
     return full
+
+
+def figure_of(summary: dict[str, Any], key: str) -> float | None:
+    """Return a figure of summary.json by its path (`whole.ttft_ms.p99`); over several seeds, their mean.
+
+    None where there is none; a measured run has rates of the whole only.
+    """
+    if key.startswith("rates.") and "rates" not in summary:
+        key = key.replace("rates.", "whole.", 1)
+    found: Any = (summary.get("replications") or {"measures": {}})["measures"].get(key)
+    if found is not None:
+        return found["mean"]
+    found = summary
+    for name in key.split("."):
+        found = None if found is None else found.get(name)
+    return found

@@ -6,8 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from simserve.report.compare_words import code
 from simserve.report.difference_words import Row, signed
+from simserve.report.effect_words import code
 from simserve.report.format import NBSP
 
 _FIGURES = {

@@ -25,6 +25,7 @@ from simserve.report.published_words import published_words
 from simserve.report.stages import STAGES, stage_chart
 from simserve.report.stored import equals, floats
 from simserve.report.terms import anchor, term_filter
+from simserve.report.tiles.run import run_tiles
 from simserve.report.warnings import warnings
 from simserve.report.where import PARTS, parts, where_time_went
 from simserve.units import NS_PER_S
@@ -48,12 +49,13 @@ NO_PREFIXES = "no prefix information"
 def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
     """Return what the templates of a run read; `at` comes before the names of its sections and figures."""
     summary, manifest = run.summary, complete(run.manifest)
+    judged = summary.get("slo_verdict")
     return {
         "at": at,
         "summary": summary,
         "manifest": manifest,
         "title": manifest["scenario_name"] or run.folder.name,
-        "headline": headline(summary, manifest),
+        "headline": headline(summary, manifest, judged["outcome"] if judged else ""),
         "hardware": hardware(summary, manifest),
         "load": load_in_words(summary, manifest),
         "limits_in_words": limits_in_words,
@@ -71,7 +73,8 @@ def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
         "term": term_filter(summary["definitions"]),
         "anchor": anchor,
         "operations": sorted(summary.get("operations", {}).items(), key=lambda pair: -pair[1]),
-        "verdict": summary.get("slo_verdict"),
+        "verdict": judged,
+        "tiles": run_tiles(run, manifest, course_of(run)),
         "warnings": warnings(summary),
         "published": published_words(published_rows({"base": run})),
         "provenance": sorted(summary["provenance"], key=_trust),

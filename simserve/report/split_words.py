@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from simserve.metrics.store import StoredRun
-from simserve.report.format import latency, number
+from simserve.report.format import latency, number, percent
 
 NOTABLE = 0.02
 """Relative difference of goodput below which neither is called better."""
@@ -23,20 +23,25 @@ def split_headline(runs: dict[str, StoredRun]) -> Markup | None:
     if not splits or not whole or len({_gpus(run) for run in able.values()}) > 1:
         return None
     one, other = _best(splits), _best(whole)
+    words = (_word(runs[one]), _word(runs[other]))
+    gpus = Markup("on {} GPUs").format(_gpus(runs[one]))
+    if words == ("missed", "missed"):
+        return Markup("Both miss the SLO {}: {}.").format(gpus, _missed(runs, one, other))
+    if words[1] == "met" != words[0]:  # the one that meets it first
+        one, other, words = other, one, words[::-1]
     rates = (_rate(runs[one]), _rate(runs[other]))
     figures = Markup("{} against {} {}").format(number(rates[0]), number(rates[1]), _what(runs[one]))
-    start = Markup("on {} GPUs ").format(_gpus(runs[one]))
-    words = (_word(runs[one]), _word(runs[other]))
-    if words == ("missed", "missed"):
-        return Markup("Both miss the SLO: {}{}; {}.").format(start, _missed(runs, one, other), figures)
     if words == ("inconclusive", "inconclusive"):
-        found = Markup("Neither {} nor {} is shown to meet the SLO").format(_code(one), _code(other))
+        found = Markup("Neither {} nor {} is shown to meet the SLO {}").format(_code(one), _code(other), gpus)
     elif words[0] == words[1]:
-        found = Markup("{}, {} against {}").format(_verdict(rates), _code(one), _code(other))
+        slo = Markup("Both meet the SLO; a" if words[0] else "A")
+        found = Markup("{} {} {}, {} against {}").format(slo, _verdict(rates), gpus, _code(one), _code(other))
     else:
-        found = Markup("{} {}, {} {}").format(_code(one), _SLO[words[0]], _code(other), _SLO[words[1]])
+        found = Markup("{} {} {}, {} {}").format(
+            _code(one), _SLO[words[0]], gpus, _code(other), _SLO[words[1]].replace("the SLO", "it")
+        )
     ttft = _both(runs[one], runs[other], "ttft_ms", "p50")
-    return found + Markup(": {}{}; median TTFT {}.").format(start, figures, ttft)
+    return found + Markup(": {}, median TTFT {}.").format(figures, ttft)
 
 
 _SLO = {
@@ -55,15 +60,21 @@ def _word(run: StoredRun) -> str:
 
 def _missed(runs: dict[str, StoredRun], one: str, other: str) -> Markup:
     """Return by how much both runs miss the SLO."""
-    texts = [runs[name].summary["slo_verdict"]["text"] for name in (one, other)]
-    return Markup("{}: {}; {}: {}").format(_code(one), texts[0], _code(other), texts[1])
+    verdicts = [runs[name].summary["slo_verdict"] for name in (one, other)]
+    words = [
+        Markup("{} keeps {} within it (target: {})").format(
+            _code(name), percent(found["kept"]), percent(found["target"])
+        )
+        for name, found in zip((one, other), verdicts, strict=True)
+    ]
+    return Markup(", ").join(words)
 
 
 def _verdict(rates: tuple[float, float]) -> str:
     split, whole = rates
     if abs(split - whole) <= NOTABLE * max(split, whole):
-        return "A split makes little difference"
-    return "A split is worth it" if split > whole else "A split is not worth it"
+        return "split makes little difference"
+    return "split is worth it" if split > whole else "split is not worth it"
 
 
 def _best(runs: dict[str, StoredRun]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from simserve.metrics.names import short_names
 from simserve.report.format import money, number, percent
+from simserve.report.load_words import LOAD
 
 
 def settings_words(settings: dict[str, Any]) -> str:
@@ -57,10 +58,6 @@ def _search_headline(study: dict[str, Any], left: int) -> str:
         return f"{tried}; none meets the SLO with confidence"
     meets = " of those that meet the SLO with confidence" if study["targets"] else ""
     return f"{tried}; {len(study['front']):,} are beaten by no other{meets}"
-
-
-LOAD = frozenset({"rate", "rate_scale", "rate_per_s", "users", "concurrency"})
-"""Last parts of settings that say how much is asked for: nobody chooses them for their cost."""
 
 
 def _chosen(tied: list[dict[str, Any]]) -> str:

@@ -109,7 +109,7 @@ def test_figures_in_png(folder: Path, browser: Any) -> None:
 @pytest.mark.usefixtures("no_kaleido")
 def test_without_kaleido_it_says_what_to_install(folder: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(ScenarioError, match=r"pip install 'simserve\[figures\]'"):
+    with pytest.raises(ScenarioError, match=r"pip install -e '\.\[figures\]'"):
         write_figures(folder, "png")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 

@@ -54,7 +54,7 @@ def test_a_bigger_run_does_not_make_a_bigger_page(tmp_path, run_folder):
 
 def test_only_the_folder_is_needed_and_missing_facts_are_no_error(tmp_path):
     text = report(tmp_path / "run", example_result(400), {})
-    assert "2 × GPU serve" in text
+    assert "2 × GPU may not meet the SLO" in text
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 30])
@@ -85,7 +85,7 @@ def test_nothing_completed_is_said_first(tmp_path):
 
 def test_an_overloaded_run_says_so_first(tmp_path):
     text = report(tmp_path / "run", example_result(4000, rate=40), manifest())
-    assert "Unstable, the queue grows: 2 × H100 SXM serve" in text
+    assert "Overloaded: 2 × H100 SXM serve" in text
 
 
 def test_without_an_slo_nothing_is_said_about_one(tmp_path):
