@@ -12,13 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simserve.errors import ScenarioError
-from simserve.model.dtypes import WeightsDtype
+from simserve.model.dtypes import WeightsDtype, weight_types
 from simserve.model.kv import kv_bytes_per_token_per_rank
 from simserve.model.parallel import Parallelism
-from simserve.model.spec import ModelSpec
+from simserve.model.parts import attention_parts
+from simserve.model.spec import DenseFfn, ModelSpec
 from simserve.model.weights import weight_bytes_per_stage
 
 DraftMethod = Literal["mtp", "eagle", "draft_model", "ngram"]
+_EAGLE3_WORDS = 32_000
+"""Vocabulary of the published heads for Llama 3 and Qwen 3 (`draft_vocab_size`)."""
 _PROJECTION_BYTES = 2
 """The projection stays at 16 bit, as heads do."""
 
@@ -83,6 +86,41 @@ def draft_layer(model: ModelSpec) -> ModelSpec:
     """Return one more layer like the last as a model of its own, with embedding and head."""
     last = replace(model.layers[model.order[-1]], count=1)
     return replace(model, name=f"{model.name} draft", layers=(last,), layer_order=(), vision=None)
+
+
+def eagle3_memory(
+    model: ModelSpec, parallel: Parallelism, weights_dtype: WeightsDtype, kv_dtype: str
+) -> DraftMemory:
+    """Return the bytes that an EAGLE-3 head (Li, 2025) takes of each GPU.
+
+    One dense layer whose attention reads the embedding beside the hidden state, a projection of three hidden
+    states, and a head of its own for `_EAGLE3_WORDS` words; it is in 16 bit. Raises `ScenarioError` for a
+    model whose last layer has experts: how wide the dense layer of its head is, is not known.
+    """
+    layer = draft_layer(model)
+    (group,) = layer.layers
+    if not all(isinstance(ffn, DenseFfn) for ffn in group.ffns):
+        raise ScenarioError(
+            f"EAGLE-3 for {model.name}: its head has a dense layer of a width that is not known"
+        )
+    (weights,) = weight_bytes_per_stage(layer, parallel, weight_types(weights_dtype).activation)
+    reads = sum(
+        part.local(parallel.tp)[0]
+        for attention in group.attentions
+        for part in attention_parts(attention, model.hidden_size)
+        if part.product == "qkv"
+    )
+    hidden = model.hidden_size
+    more = reads * hidden + 3 * hidden**2 + _ceil(_EAGLE3_WORDS, parallel.tp) * hidden
+    return DraftMemory(
+        weights.total - weights.embedding_and_head + _PROJECTION_BYTES * more,
+        kv_bytes_per_token_per_rank(layer, parallel, kv_dtype),
+        f"EAGLE-3: one layer like the last, a head of {_EAGLE3_WORDS:,} words [assumption]",
+    )
+
+
+def _ceil(value: int, parts: int) -> int:
+    return -(-value // parts)
 
 
 def draft_memory(

@@ -120,6 +120,8 @@ class MemorySettings:
     """Kernels of MXFP4 experts; empty: those that the release takes on this GPU."""
     enforce_eager: bool = False
     """True: there are no CUDA graphs."""
+    full_graphs: bool = True
+    """False: only pieces of layers are captured (`cudagraph_mode: PIECEWISE`)."""
 
     @property
     def types(self) -> WeightTypes:
@@ -241,7 +243,8 @@ def _overhead_lines(settings: MemorySettings, stage: Stage) -> list[MemoryLine]:
         peak = activation_peak(spec, _full_step(settings), rules, first=stage.first, last=stage.last)
         lines.append(MemoryLine("activation peak", peak.bytes, peak.basis))
     if rules.graphs_inside and not settings.enforce_eager:
-        lines.append(MemoryLine("CUDA graphs", *graph_bytes(sum(stage.layers), settings.max_num_seqs, arch)))
+        size, basis = graph_bytes(sum(stage.layers), settings.max_num_seqs, arch, settings.full_graphs)
+        lines.append(MemoryLine("CUDA graphs", size, basis))
     ranks = degrees.tp * degrees.dp  # stages connect after the memory is measured
     peers = rules.peer_bytes if degrees.tp > 1 and settings.gpu.nvlink else 0
     peers = peers or nccl_bytes(ranks)

@@ -35,7 +35,7 @@ def outside_lines(settings: MemorySettings, stage: int) -> tuple[MemoryLine, ...
         lines.append(MemoryLine("communicators of experts", _EXPERT_COMMUNICATORS, "tp x dp ranks"))
     if not rules.graphs_inside and not settings.enforce_eager:
         layers = sum(pipeline_stages(settings.spec, degrees.pp)[stage].layers)
-        size, basis = graph_bytes(layers, settings.max_num_seqs, settings.gpu.sm_arch)
+        size, basis = graph_bytes(layers, settings.max_num_seqs, settings.gpu.sm_arch, settings.full_graphs)
         lines.append(MemoryLine("CUDA graphs", size, basis))
     return tuple(lines)
 

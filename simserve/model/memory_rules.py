@@ -172,16 +172,16 @@ def _sizes(limit: int) -> int:
     return sum(size <= limit for size in sizes)
 
 
-def captured_graphs(max_num_seqs: int, sm_arch: int) -> int:
-    """Return how many graphs that are: of the layers' pieces for every size, of whole decode steps for those
-    that a batch can have."""
+def captured_graphs(max_num_seqs: int, sm_arch: int, full: bool = True) -> int:
+    """Return how many graphs that are: of the layers' pieces for every size, and, if `full`, of whole decode
+    steps for those that a batch can have."""
     pieces = captured_sizes(max_num_seqs, sm_arch)
-    return pieces + min(pieces, _sizes(max_num_seqs))
+    return pieces + (min(pieces, _sizes(max_num_seqs)) if full else 0)
 
 
-def graph_bytes(layers: int, max_num_seqs: int, sm_arch: int) -> tuple[int, str]:
+def graph_bytes(layers: int, max_num_seqs: int, sm_arch: int, full: bool = True) -> tuple[int, str]:
     """Return the memory of the CUDA graphs of so many layers, and its basis."""
-    graphs = captured_graphs(max_num_seqs, sm_arch)
+    graphs = captured_graphs(max_num_seqs, sm_arch, full)
     basis = f"{_GRAPHS_BASE / GIB:.2f} GiB, and {graphs} graphs x {layers} layers x "
     basis += f"{_GRAPH_BYTES_PER_LAYER >> 10} KiB [assumption: as of Llama-3.1-8B]"
     return _GRAPHS_BASE + graphs * layers * _GRAPH_BYTES_PER_LAYER, basis

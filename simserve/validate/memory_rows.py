@@ -16,6 +16,7 @@ from simserve.errors import ScenarioError, TraceError, UserError, nearest
 from simserve.hardware import GpuSpec, load_gpu
 from simserve.model import ModelSpec, Parallelism, check_parallelism, load_model
 from simserve.model.checkpoint import AUTO
+from simserve.model.draft import DraftMemory, draft_memory, drafter_of, eagle3_memory
 from simserve.model.dtypes import WeightsDtype, kv_cache_dtype, weight_types
 from simserve.model.ledger import MemorySettings
 from simserve.model.memory_rules import rules_of_release
@@ -29,6 +30,7 @@ OUTCOMES = ("started", "no_kv_room", "oom_load", "oom_after_pool", "other")
 _NEEDED = ("run_id", "engine", "version", "model", "gpu", "outcome")
 _SAY_NOTHING = re.compile(r"(trust_remote_code|api_server_count|quantization|VLLM_USE_FLASHINFER_SAMPLER)=.*")
 """Flags that bear on no memory, or repeat a column."""
+_PIECES = re.compile(r"(compilation_config: )?cudagraph_mode[ =:]*PIECEWISE")
 _V1 = (0, 8)
 """First release of vLLM whose default engine is V1."""
 
@@ -132,12 +134,15 @@ def start_of(row: MemoryRow, folder: Path) -> Start:
         raise NotJudged(" ".join(str(error).split())) from error
 
 
+def _flags(row: MemoryRow) -> list[str]:
+    return [flag for flag in map(str.strip, row.text("other_flags").split(";")) if flag]
+
+
 def _check_flags(row: MemoryRow) -> None:
-    for column in ("speculation", "lora"):
-        if row.text(column, "none") != "none":
-            raise NotJudged(f"{column} = {row.text(column)}: what it takes is not sized from a table")
-    for flag in filter(None, map(str.strip, row.text("other_flags").split(";"))):
-        if not _SAY_NOTHING.fullmatch(flag):
+    if row.text("lora", "none") != "none":
+        raise NotJudged(f"lora = {row.text('lora')}: what it takes is not sized from a table")
+    for flag in _flags(row):
+        if not _SAY_NOTHING.fullmatch(flag) and not _PIECES.fullmatch(flag):
             raise NotJudged(f"other_flags = {flag}: not modelled")
 
 
@@ -164,6 +169,7 @@ def _start(row: MemoryRow, folder: Path) -> Start:
     weights = _weights(row, model, activation)
     experts = _finer(row.text("experts_dtype"), model) or None
     kv = row.text("kv_cache_dtype", "auto")
+    kv = kv_cache_dtype(activation if kv == "auto" else kv)
     weight_types(weights, experts)
     return Start(
         MemorySettings(
@@ -171,19 +177,51 @@ def _start(row: MemoryRow, folder: Path) -> Start:
             gpu,
             degrees,
             weights_dtype=weights,
-            kv_dtype=kv_cache_dtype(activation if kv == "auto" else kv),
+            kv_dtype=kv,
             block_size=row.count("block_size") or preset.block_size,
             gpu_memory_utilization=share,
             max_num_batched_tokens=budget,
             max_num_seqs=int(options.get("max_num_seqs", 256)),
             rules=replace(rules, graphs_inside=inside),
             enforce_eager=row.yes("enforce_eager"),
+            full_graphs=not any(map(_PIECES.fullmatch, _flags(row))),
             experts_dtype=experts,
             kv_groups=vllm_groups(model, options, budget)
             if preset.policy == "vllm" and degrees.pp == 1
             else None,
+            draft=_draft(row, model, degrees, weights, kv),
+            max_model_len=longest,
+            moe_backend=_mxfp4_kernels(row),
         ),
         longest,
+    )
+
+
+def _mxfp4_kernels(row: MemoryRow) -> str:
+    """Return which kernels hold MXFP4 experts; empty: those of the release."""
+    named = row.text("moe_backend").lower()
+    return next((kernels for kernels in ("marlin", "triton", "trtllm") if kernels in named), "")
+
+
+def _draft(
+    row: MemoryRow, model: ModelSpec, degrees: Parallelism, weights: WeightsDtype, kv_dtype: str
+) -> DraftMemory | None:
+    """Return what drafts take: `method:drafts`, as in `eagle:2`."""
+    method = row.text("speculation", "none").partition(":")[0].lower()
+    if method in ("none", "ngram"):
+        return None
+    if method == "eagle3":
+        return eagle3_memory(model, degrees, weights, kv_dtype)
+    if method != "eagle" and not method.endswith("mtp"):
+        raise NotJudged(f"speculation = {row.text('speculation')}: a draft model of its own is not named")
+    drafter = drafter_of(model, "eagle" if method == "eagle" else "mtp")
+    assert drafter is not None
+    return draft_memory(
+        drafter,
+        degrees,
+        weights_dtype=weights,
+        kv_dtype=kv_dtype,
+        experts_dtype=_finer(row.text("experts_dtype"), model) or None,
     )
 
 
