@@ -17,8 +17,10 @@ from simserve.model.dtypes import WeightsDtype, WeightTypes, weight_types
 from simserve.model.kv import KvFootprint, stage_footprint
 from simserve.model.kv_groups import KvGroups
 from simserve.model.memory_rules import (
+    CONTEXT_BYTES,
     VLLM,
     MemoryRules,
+    communicator_bytes,
     graph_bytes,
     nccl_bytes,
     rotary_table_bytes,
@@ -245,6 +247,8 @@ def _overhead_lines(settings: MemorySettings, stage: Stage) -> list[MemoryLine]:
     if rules.graphs_inside and not settings.enforce_eager:
         size, basis = graph_bytes(sum(stage.layers), settings.max_num_seqs, arch, settings.full_graphs)
         lines.append(MemoryLine("CUDA graphs", size, basis))
+    if rules.of_free_memory:
+        return [*lines, _taken_before(settings)]
     ranks = degrees.tp * degrees.dp  # stages connect after the memory is measured
     peers = rules.peer_bytes if degrees.tp > 1 and settings.gpu.nvlink else 0
     peers = peers or nccl_bytes(ranks)
@@ -253,6 +257,17 @@ def _overhead_lines(settings: MemorySettings, stage: Stage) -> list[MemoryLine]:
     if peers:
         basis += f", {peers / GIB:.2f} GiB for the communication of {ranks} ranks"
     return [*lines, MemoryLine("other", kernels + peers, basis)]
+
+
+def _taken_before(settings: MemorySettings) -> MemoryLine:
+    """Return what the share loses to what is there before it is taken."""
+    degrees, share = settings.parallelism, settings.gpu_memory_utilization
+    ranks = degrees.tp * degrees.pp * degrees.dp
+    peers = communicator_bytes(ranks, settings.gpu.nvlink is not None)
+    basis = f"{share:g} of what is there before loading: CUDA context {CONTEXT_BYTES / GIB:.2f} GiB"
+    if peers:
+        basis += f", {peers / GIB:.2f} GiB for the communication of {ranks} ranks"
+    return MemoryLine("other", round(share * (CONTEXT_BYTES + peers)), f"{basis} [assumption: as of vLLM]")
 
 
 def _full_step(settings: MemorySettings) -> FullStep:

@@ -8,15 +8,11 @@ refused only where it cannot succeed; fragments of the allocator come on top.
 from __future__ import annotations
 
 from simserve.model.ledger import MemoryLedger, MemoryLine, MemorySettings
-from simserve.model.memory_rules import graph_bytes, nccl_bytes
+from simserve.model.memory_rules import CONTEXT_BYTES, communicator_bytes, graph_bytes
 from simserve.model.spec import MoeFfn
 from simserve.model.stages import pipeline_stages
 from simserve.units import GIB
 
-_CONTEXT = round(0.51 * GIB)
-"""CUDA context of one process."""
-_COMMUNICATORS = round(0.92 * GIB)
-"""NCCL's first communicators over NVLink: 0.92 to 1.02 GiB with 2 and 4 ranks."""
 _EXPERT_COMMUNICATORS = round(0.48 * GIB)
 """Those of the ranks that share experts (Mixtral and Kimi-VL, tp 2)."""
 
@@ -26,10 +22,10 @@ def outside_lines(settings: MemorySettings, stage: int) -> tuple[MemoryLine, ...
     rules, degrees = settings.rules, settings.parallelism
     if not rules.activation_inside:
         return ()
-    lines = [MemoryLine("CUDA context", _CONTEXT, "one H100")]
+    lines = [MemoryLine("CUDA context", CONTEXT_BYTES, "one H100")]
     ranks = degrees.tp * degrees.pp * degrees.dp
     if ranks > 1:
-        size = _COMMUNICATORS if settings.gpu.nvlink else nccl_bytes(ranks)
+        size = communicator_bytes(ranks, settings.gpu.nvlink is not None)
         lines.append(MemoryLine("communicators", size, f"{ranks} ranks"))
     if degrees.tp * degrees.dp > 1 and settings.gpu.nvlink and _has_experts(settings):
         lines.append(MemoryLine("communicators of experts", _EXPERT_COMMUNICATORS, "tp x dp ranks"))

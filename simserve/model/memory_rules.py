@@ -30,12 +30,13 @@ class MemoryRules:
     keeps_expert_buffers: bool
     """True if the buffers of routed experts stay allocated from the first step on."""
     kernels_bytes: int = round(0.2 * GIB)
-    """Kernel images and library workspaces of a process that is alone, on Ada, Hopper and later [SGLang:
-    assumption]."""
+    """Kernel images and library workspaces of a process that is alone, on Ada, Hopper and later."""
     joined_kernels_bytes: int | None = None
     """The same of one of several processes, which loaded some before the engine first looked; None: equal."""
     peer_bytes: int = 0
     """What ranks of tensor parallelism map of each other over NVLink; 0: communication buffers alone."""
+    of_free_memory: bool = False
+    """True if the share is of what is free once context and communicators are there, not of the GPU."""
     mxfp4: str = "plain"
     """Kernels of MXFP4 experts on GPUs whose own are not used: `marlin`; `triton` on Hopper, and Marlin on
     others; `plain`: they are held as in the checkpoint."""
@@ -100,7 +101,11 @@ SGLANG = MemoryRules(
     logit_bytes=_FILTERING_SAMPLER,
     filters=False,
     keeps_expert_buffers=False,
+    kernels_bytes=0,
+    of_free_memory=True,
 )
+"""Pool = free memory after loading - free memory before it x (1 - share) (0.5.23, `kv_cache_configurator`):
+kernels and buffers that come later lie outside."""
 
 _BY_ENGINE = {"vllm-0.15": VLLM_BEFORE_17, "vllm-0.19": VLLM_17_TO_20}
 
@@ -123,6 +128,19 @@ def rules_of_release(engine: str, release: tuple[int, ...]) -> MemoryRules:
         ((0, 14), VLLM_BEFORE_17),
     )
     return next((rules for first, rules in since if release[:2] >= first), VLLM_BEFORE_14)
+
+
+CONTEXT_BYTES = round(0.51 * GIB)
+"""CUDA context of one process, before the engine first looks (vLLM 0.19 on one H100, llm-d-planner)."""
+_COMMUNICATORS = round(0.92 * GIB)
+"""NCCL's first communicators over NVLink, there too: 0.92 to 1.02 GiB with 2 and 4 ranks (same sweep)."""
+
+
+def communicator_bytes(ranks: int, nvlink: bool) -> int:
+    """Return the communicators that a process of so many opens before its engine first looks."""
+    if ranks == 1:
+        return 0
+    return _COMMUNICATORS if nvlink else nccl_bytes(ranks)
 
 
 KERNELS_BYTES = round(0.2 * GIB)

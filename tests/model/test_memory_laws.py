@@ -49,7 +49,10 @@ def test_more_slots_and_tokens_never_leave_more_and_a_larger_share_does(model: s
     assert by_slots == sorted(by_slots, reverse=True)
     assert by_tokens == sorted(by_tokens, reverse=True)
     assert by_share == sorted(set(by_share))
-    assert by_share[1] - by_share[0] == pytest.approx(0.4 * base.gpu.hbm_bytes, abs=2)
+    shared = base.gpu.hbm_bytes  # SGLang's share is of what the CUDA context leaves
+    if engine.startswith("sglang"):
+        shared -= 0.51 * (1 << 30)
+    assert by_share[1] - by_share[0] == pytest.approx(0.4 * shared, abs=4)
 
 
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "gpt-oss-20b", "deepseek-v3"])
