@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "simserve"
 
-BASE = {"core", "units", "errors", "registry", "paths", "__init__"}
+BASE = {"core", "units", "errors", "registry", "paths", "arrow", "__init__"}
 ORDER = [
     BASE,
     {"model", "hardware", "experts"},

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from simserve.errors import TraceError
@@ -32,6 +31,8 @@ class Recording:
 
 def read_recording(path: Path, layers: int, experts: int) -> Recording:
     """Read a trace; raises `TraceError` with the row for whatever does not fit the model."""
+    import pandas as pd  # slow to import, and hardly any run has such a trace
+
     try:
         table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
     except (OSError, ValueError) as error:

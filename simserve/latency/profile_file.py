@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from simserve import arrow
 from simserve.errors import ProfileError, nearest
 
 METADATA_KEY = b"simserve.profile"
@@ -93,13 +94,13 @@ def read_profile(path: Path, keep_all: bool = False) -> ProfileTable:
     Raises `ProfileError` if the file is not a profile.
     """
     try:
-        rows = pq.read_table(path)
+        rows = arrow.read_table(path)
     except (OSError, pa.ArrowInvalid) as error:
         raise ProfileError(f"{path}: cannot be read as Parquet: {error}") from error
     about = json.loads((rows.schema.metadata or {}).get(METADATA_KEY, b"{}"))
     if "key_columns" not in about:
         raise ProfileError(f"{path}: Parquet metadata key {METADATA_KEY.decode()!r} is missing or incomplete")
-    columns = {name: rows.column(name).to_numpy() for name in rows.column_names}
+    columns = {name: _values(rows.column(name)) for name in rows.column_names}
     table = ProfileTable(path, columns, about, len(rows))
     if keep_all:
         return table
@@ -108,6 +109,11 @@ def read_profile(path: Path, keep_all: bool = False) -> ProfileTable:
         table = table.where(~bad)
         table.dropped = int(bad.sum())
     return table
+
+
+def _values(column: pa.ChunkedArray) -> Column:
+    """Return a column without nulls: numbers, or words as objects."""
+    return arrow.objects(column) if pa.types.is_dictionary(column.type) else arrow.numbers(column, np.nan)
 
 
 def write_profile(path: Path, table: ProfileTable) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from simserve import arrow
 from simserve.core import Result
 from simserve.metrics.course import Float64, course, edges_of, has_status, places
 from simserve.metrics.statistics import t_quantile
@@ -42,11 +43,12 @@ def whole_edges(summary: Mapping[str, Any], bins: int = BINS) -> Float64 | None:
 def curves_of(result: Result, edges: Float64) -> dict[str, Float64]:
     """Return the curves of one run by name; those of distributions that have no values are left out."""
     requests = request_table(result, None)
-    done = requests.filter(pa.array(has_status(requests, "completed")))
-    curves = {name: _quantiles(done[name].to_numpy(zero_copy_only=False)) for name in LATENCIES}
+    done = has_status(requests, "completed")
+    curves = {name: _quantiles(arrow.floats(requests[name])[done]) for name in LATENCIES}
     gaps = gap_table(result.gaps, result.steady_gaps)
-    whole = gaps["window"].to_numpy() == "whole"
-    curves[ITL] = _weighted(gaps["gap_ns"].to_numpy()[whole] / NS_PER_MS, gaps["count"].to_numpy()[whole])
+    whole = arrow.equals(gaps["window"], "whole")
+    gap_ms = arrow.floats(gaps["gap_ns"])[whole] / NS_PER_MS
+    curves[ITL] = _weighted(gap_ms, arrow.numbers(gaps["count"], 0)[whole])
     series = course(requests, timeline_table(result.replicas), places(result.replicas), edges, int(edges[-1]))
     return {name: curve for name, curve in curves.items() if curve.size} | series
 

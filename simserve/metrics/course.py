@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from simserve import arrow
 from simserve.metrics.intervals import held, ramps, totals
 from simserve.units import NS_PER_S
 
@@ -127,14 +127,14 @@ def _of_replicas(timeline: pa.Table, replicas: Sequence[Place], edges: Float64) 
     known = {place.name: place for place in replicas}
     for name, rows in _rows_by_replica(timeline):
         place = known[name]
-        start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+        start, end = _stamps(rows, "start_ns"), _stamps(rows, "end_ns")
         amounts = [
-            totals(start, end, rows[column].to_numpy(), edges)
+            totals(start, end, arrow.floats(rows[column]), edges)
             for column in ("prefill_tokens", "decode_tokens", "steps")
         ]
         prefill, decode, steps = prefill + amounts[0], decode + amounts[1], steps + amounts[2]
         work[place.pool].append(amounts[0] + amounts[1])
-        used = held(start, end, rows["kv_used_blocks"].to_numpy(), edges)
+        used = held(start, end, arrow.floats(rows["kv_used_blocks"]), edges)
         use[place.pool].append(used / span / max(place.kv_blocks, 1))
     series = {"prefill_per_step": _per_step(prefill, steps), "decode_per_step": _per_step(decode, steps)}
     sizes = {pool: sum(place.pool == pool for place in replicas) for pool in use}
@@ -153,7 +153,7 @@ def _rows_by_replica(timeline: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     if not timeline.num_rows:
         return
     names = timeline["replica"].combine_chunks()
-    index = names.indices.to_numpy(zero_copy_only=False)
+    index = arrow.numbers(names.indices, -1)
     for first, end in pairwise([0, *(np.flatnonzero(np.diff(index)) + 1).tolist(), len(index)]):
         yield names.dictionary[int(index[first])].as_py(), timeline.slice(first, end - first)
 
@@ -182,9 +182,9 @@ def _per_step(tokens: Float64, steps: Float64) -> Float64:
 
 
 def _stamps(table: pa.Table, name: str) -> Int64:
-    return table[name].fill_null(-1).to_numpy()
+    return arrow.numbers(table[name], -1)
 
 
 def has_status(requests: pa.Table, status: str) -> NDArray[np.bool_]:
     """Return which requests ended so."""
-    return pc.call_function("equal", [requests["status"], pa.scalar(status)]).fill_null(False).to_numpy()
+    return arrow.equals(requests["status"], status)

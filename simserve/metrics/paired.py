@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from simserve import arrow
+
 LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 
 
@@ -40,4 +42,4 @@ def _difference(base: pa.ChunkedArray, variant: pa.ChunkedArray) -> dict[str, An
 
 
 def _floats(column: pa.ChunkedArray) -> np.ndarray:
-    return column.to_numpy(zero_copy_only=False).astype(np.float64)
+    return arrow.floats(column)

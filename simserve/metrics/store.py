@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from simserve import arrow
 from simserve.core import Result
 from simserve.core.steps import Steps
 from simserve.errors import ScenarioError
@@ -72,7 +73,7 @@ class StoredRun:
         return self.manifest.get("measured")
 
     def _table(self, name: str) -> pa.Table:
-        return pq.read_table(self.folder / f"{name}.parquet") if self.held is None else self.held[name]
+        return arrow.read_table(self.folder / f"{name}.parquet") if self.held is None else self.held[name]
 
 
 def write_results(

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from simserve import arrow
 from simserve.core import ReplicaResult, Result, Status, TokenGaps
 from simserve.core.steps import Steps
 from simserve.metrics.columns import derive
@@ -46,23 +47,24 @@ def request_table(result: Result, slo: Slo | None) -> pa.Table:
     """Return one row per request in the trace's order; what never happened is null."""
     columns = derive(result)
     low, high = result.steady_window
-    table: dict[str, pa.Array] = {"request": pa.array(np.arange(len(result), dtype=np.int64))}
+    table: dict[str, pa.Array] = {"request": arrow.column(np.arange(len(result), dtype=np.int64))}
     for name in _STAMPS:
         table[name] = _nullable(getattr(result, name))
     for name in _COUNTS:
         table[name] = _nullable(getattr(result, name))
     for name in _LATENCIES:
-        table[name] = pa.array(getattr(columns, name), from_pandas=True)
+        values = getattr(columns, name)
+        table[name] = arrow.column(values, np.isnan(values))
     if result.verifications is not None:
         table["verifications"] = _nullable(result.verifications)
-    table["status"] = _words(result.status, _STATUS)
-    table["reason"] = _words(result.reason, list(result.reasons))
-    table["replica"] = _words(result.replica, [replica.name for replica in result.replicas])
-    table["steady"] = pa.array(
+    table["status"] = arrow.indexed(result.status, _STATUS)
+    table["reason"] = arrow.indexed(result.reason, list(result.reasons))
+    table["replica"] = arrow.indexed(result.replica, [replica.name for replica in result.replicas])
+    table["steady"] = arrow.column(
         (result.arrival_order >= low) & (result.arrival_order < high) & columns.arrived
     )
     limited = slo is not None and slo.limits()
-    table["good"] = pa.array(good(slo, columns)) if limited else pa.nulls(len(result), pa.bool_())
+    table["good"] = arrow.column(good(slo, columns)) if limited else pa.nulls(len(result), pa.bool_())
     if result.split is not None:
         table |= _split_columns(result)
     return pa.table(table)
@@ -73,7 +75,7 @@ def _split_columns(result: Result) -> dict[str, pa.Array]:
     assert result.split is not None
     found = result.split.columns
     names = [replica.name for replica in result.replicas]
-    table = {"prefill_replica": _words(found.prefill_replica, names)}
+    table = {"prefill_replica": arrow.indexed(found.prefill_replica, names)}
     for name in _SPLIT_STAMPS:
         table[name] = _nullable(getattr(found, name))
     for name, values in stage_columns(result).items():
@@ -85,18 +87,18 @@ def timeline_table(replicas: tuple[ReplicaResult, ...]) -> pa.Table:
     """Return the timelines of all replicas, one after another."""
     names = [replica.name for replica in replicas]
     lengths = [len(replica.timeline.start_ns) for replica in replicas]
-    table = {"replica": _words(np.repeat(np.arange(len(names)), lengths), names)}
+    table = {"replica": arrow.indexed(np.repeat(np.arange(len(names)), lengths), names)}
     for name in ("start_ns", "end_ns"):
-        table[name] = pa.array(_joined([getattr(r.timeline, name) for r in replicas], np.int64))
+        table[name] = arrow.column(_joined([getattr(r.timeline, name) for r in replicas], np.int64))
     for name in _LINES:
-        table[name] = pa.array(_joined([getattr(r.timeline, name) for r in replicas], np.float64))
+        table[name] = arrow.column(_joined([getattr(r.timeline, name) for r in replicas], np.float64))
     return pa.table(table)
 
 
 def step_table(steps: Steps) -> pa.Table:
     """Return one row per recorded step; the metadata say when recording ended, if it ended early."""
-    table = {"replica": _words(steps.replica, list(steps.replicas))}
-    table |= {name: pa.array(getattr(steps, name)) for name in _STEP_COLUMNS}
+    table = {"replica": arrow.indexed(steps.replica, list(steps.replicas))}
+    table |= {name: arrow.column(getattr(steps, name)) for name in _STEP_COLUMNS}
     metadata = None if steps.cut_ns is None else {"cut_ns": str(steps.cut_ns)}
     return pa.table(table).replace_schema_metadata(metadata)
 
@@ -106,20 +108,15 @@ def gap_table(whole: TokenGaps, steady: TokenGaps) -> pa.Table:
     windows = np.repeat([0, 1], [len(whole.gap_ns), len(steady.gap_ns)])
     return pa.table(
         {
-            "window": _words(windows, ["whole", "steady"]),
-            "gap_ns": pa.array(_joined([whole.gap_ns, steady.gap_ns], np.float64)),
-            "count": pa.array(_joined([whole.count, steady.count], np.int64)),
+            "window": arrow.indexed(windows, ["whole", "steady"]),
+            "gap_ns": arrow.column(_joined([whole.gap_ns, steady.gap_ns], np.float64)),
+            "count": arrow.column(_joined([whole.count, steady.count], np.int64)),
         }
     )
 
 
 def _nullable(values: NDArray[np.int64]) -> pa.Array:
-    return pa.array(values.astype(np.int64, copy=False), mask=values < 0)
-
-
-def _words(index: NDArray[np.int64], words: list[str]) -> pa.Array:
-    indices = pa.array(index.astype(np.int32), mask=index < 0)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(words, pa.string()))
+    return arrow.column(values.astype(np.int64, copy=False), values < 0)
 
 
 def _joined(parts: list[np.ndarray], dtype: type) -> np.ndarray:

@@ -20,7 +20,7 @@ from simserve.report.distributions import (
 )
 from simserve.report.looks import Look, looks
 from simserve.report.page import Figure
-from simserve.report.stored import equals, floats, short
+from simserve.report.stored import completed, floats, short
 
 
 def overlays(runs: dict[str, StoredRun], limits: dict[str, float]) -> dict[str, Figure]:
@@ -39,8 +39,7 @@ def _curve(look: Look, run: StoredRun, key: str) -> tuple[Look, Curve]:
     if key == "itl_ms":
         found = gap_ecdf_ms(run.gaps, "whole")
     else:
-        done = run.requests.filter(equals(run.requests["status"], "completed"))
-        found = ecdf(floats(done, key))
+        found = ecdf(floats(completed(run), key))
     return look, over_seeds(Curve(look.name, f"${look.colour}", key, *found), bands_of(run))
 
 

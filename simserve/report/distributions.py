@@ -12,7 +12,7 @@ from simserve.metrics.bands import QUANTILES
 from simserve.report.bands import Band, area
 from simserve.report.format import latency
 from simserve.report.page import Figure
-from simserve.report.stored import Float64, equals, short
+from simserve.report.stored import Float64, equals, floats, short, stamps
 from simserve.units import NS_PER_MS
 
 
@@ -48,7 +48,7 @@ def ecdf(values: Float64) -> tuple[Float64, Float64]:
 def gap_ecdf_ms(gaps: pa.Table, window: str) -> tuple[Float64, Float64]:
     """Return the same for the pooled inter-token gaps of a window (`whole` or `steady`)."""
     mine = equals(gaps["window"], window)
-    value, count = gaps["gap_ns"].to_numpy()[mine] / NS_PER_MS, gaps["count"].to_numpy()[mine]
+    value, count = floats(gaps, "gap_ns")[mine] / NS_PER_MS, stamps(gaps, "count")[mine]
     if not count.sum():
         return np.empty(0), np.empty(0)
     share = np.cumsum(count) / count.sum()

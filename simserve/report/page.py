@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from simserve.report.format import FILTERS
@@ -70,6 +70,7 @@ def render(template: str, charts: dict[str, Figure], **context: Any) -> str:
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("simserve.report"),
+        bytecode_cache=_compiled(),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -77,6 +78,14 @@ def _environment() -> Environment:
     )
     environment.filters.update(FILTERS)
     return environment
+
+
+def _compiled() -> FileSystemBytecodeCache | None:
+    """Return where compiled templates are kept: Jinja's own temporary folder, if it can be had."""
+    try:
+        return FileSystemBytecodeCache()
+    except (OSError, RuntimeError):
+        return None
 
 
 @cache

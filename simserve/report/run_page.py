@@ -23,7 +23,7 @@ from simserve.report.page import Figure
 from simserve.report.prompt_sources import source_rows
 from simserve.report.published_words import published_words
 from simserve.report.stages import STAGES, stage_chart
-from simserve.report.stored import equals, floats
+from simserve.report.stored import completed, floats
 from simserve.report.terms import anchor, term_filter
 from simserve.report.tiles.run import run_tiles
 from simserve.report.warnings import warnings
@@ -94,7 +94,7 @@ def run_charts(run: StoredRun, at: str = "") -> dict[str, Figure]:
         return {}
     figures = {"over-time": over_time(course_of(run), _steady(summary))}
     if summary["counts"]["completed"]:
-        done = run.requests.filter(equals(run.requests["status"], "completed"))
+        done = completed(run)
         figures |= _distributions(run, done) | {
             "ttft-parts": where_time_went(parts(done, "ttft_ms")),
             "e2e-parts": where_time_went(parts(done, "e2e_ms")),
@@ -157,8 +157,7 @@ def bins_of(run: StoredRun) -> int:
 
 def _parts_of(run: StoredRun) -> list[tuple[str, str]]:
     """Return label and colour of the parts into which the time of some request falls."""
-    done = run.requests.filter(equals(run.requests["status"], "completed"))
-    found = parts(done, "e2e_ms")
+    found = parts(completed(run), "e2e_ms")
     return [(label, colour[1:]) for label, name, colour in PARTS if any(getattr(one, name) for one in found)]
 
 

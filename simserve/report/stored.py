@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from simserve import arrow
+from simserve.metrics.store import StoredRun
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -13,17 +15,22 @@ Int64 = NDArray[np.int64]
 
 def equals(words: pa.ChunkedArray, word: str) -> NDArray[np.bool_]:
     """Return where a column of words holds `word` (null: nowhere)."""
-    return pc.call_function("equal", [words, pa.scalar(word)]).fill_null(False).to_numpy()
+    return arrow.equals(words, word)
+
+
+def completed(run: StoredRun) -> pa.Table:
+    """Return the requests of a run that were completed."""
+    return arrow.rows(run.requests, equals(run.requests["status"], "completed"))
 
 
 def stamps(table: pa.Table, name: str) -> Int64:
     """Return a column of time stamps; -1 where it never happened."""
-    return table[name].fill_null(-1).to_numpy()
+    return arrow.numbers(table[name], -1)
 
 
 def floats(table: pa.Table, name: str) -> Float64:
     """Return a column of numbers; NaN where there is none."""
-    return table[name].to_numpy(zero_copy_only=False).astype(np.float64)
+    return arrow.floats(table[name])
 
 
 def short(values: np.ndarray) -> list[float | None]:
