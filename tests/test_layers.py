@@ -18,7 +18,7 @@ ORDER = [
     {"policy", "router"},
     {"engine"},
     {"scenario"},
-    {"study"},
+    {"study", "api"},
     {"cli", "__main__"},
 ]
 SIDE = {

@@ -44,6 +44,9 @@ class TokenGaps:
 class Result:
     """Outcome of one simulated run. Request columns have length n, in the trace's order; -1 = absent."""
 
+    def __repr__(self) -> str:
+        return f"<Result: {len(self.arrival_ns):,} requests>"
+
     arrival_ns: Int64
     """When the request reached the system (a closed loop decides this at run time)."""
     arrival_order: Int64

@@ -37,6 +37,11 @@ class StoredRun:
     held: Mapping[str, pa.Table] | None = None
     """Tables of a run that was measured, and so has no folder."""
 
+    def __repr__(self) -> str:
+        name = self.manifest.get("scenario_name") or (self.measured or {}).get("format") or ""
+        where = f" in {self.folder}" if self.held is None else ""
+        return f"<StoredRun {name!r}{where}>"
+
     @cached_property
     def requests(self) -> pa.Table:
         """One row per request."""

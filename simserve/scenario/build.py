@@ -165,6 +165,11 @@ def build_all(source: LoadedScenario | Scenario) -> dict[str, Deployment]:
 
 def run_scenario(scenario: Scenario, progress: Progress | None = None) -> Result:
     """Build and simulate a scenario made in Python; relative names start from the current folder."""
+    if not isinstance(scenario, Scenario):
+        raise TypeError(
+            f"run_scenario takes a Scenario, not {type(scenario).__name__}; "
+            "simserve.run takes files and mappings too"
+        )
     return build(scenario).simulate(progress)
 
 

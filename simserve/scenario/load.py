@@ -75,22 +75,40 @@ def load_scenario(name: str | Path, options: Sequence[str] = ()) -> LoadedScenar
     document = read_document(path, str(name))
     for option in options:
         override(document, option)
-    try:
-        return _validated(document, path.parent)
-    except UserError as error:
-        from simserve.scenario.problems import of_document
-
-        raise of_document(document, path.parent, error) from error
+    return _whole(document, path.parent)
 
 
 def loaded(scenario: Scenario, folder: Path | None = None) -> LoadedScenario:
     """Wrap a scenario that was made in Python; its messages have no line numbers."""
+    return _validated(Document("scenario", mapping_of(scenario)), folder or Path())
+
+
+def loaded_mapping(plain: Mapping[str, Any], options: Sequence[str] = ()) -> LoadedScenario:
+    """Validate what a scenario file would hold, as plain data, with `--set` options."""
+    document = Document("scenario", deepcopy(dict(plain)))
+    for option in options:
+        override(document, option)
+    return _whole(document, Path())
+
+
+def mapping_of(scenario: Scenario) -> dict[str, Any]:
+    """Return a scenario as plain data, variants and studies too."""
     studies = {
         key: getattr(scenario, key).model_dump(mode="json", by_alias=True, exclude_none=True)
         for key in STUDIES
         if getattr(scenario, key) is not None
     }
-    return _validated(Document("scenario", scenario.as_mapping() | studies), folder or Path())
+    return scenario.as_mapping() | studies
+
+
+def _whole(document: Document, folder: Path) -> LoadedScenario:
+    """Validate a document; raises `ScenarioError` with everything that is wrong with it."""
+    try:
+        return _validated(document, folder)
+    except UserError as error:
+        from simserve.scenario.problems import of_document
+
+        raise of_document(document, folder, error) from error
 
 
 def _validated(document: Document, folder: Path) -> LoadedScenario:

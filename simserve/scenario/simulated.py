@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from simserve.metrics.comparison import write_comparison
 from simserve.metrics.folder import VARIANTS, staged
 from simserve.metrics.replications import CONFIDENCE, Replication, replication, together
 from simserve.metrics.slo_verdict import evidence, judge_slo
-from simserve.metrics.store import StoredRun, write_run
+from simserve.metrics.store import StoredRun, canonical_json, write_run
 from simserve.metrics.tables import gap_table, request_table, timeline_table
 from simserve.metrics.targets import targets_of
 from simserve.scenario.build import Deployment, Parts
@@ -56,8 +57,9 @@ class Simulated:
             "timeline": timeline_table(self.result.replicas),
             "gaps": gap_table(self.result.gaps, self.result.steady_gaps),
         }
-        manifest, scenario = self.deployment.manifest(command), self.deployment.resolved_yaml()
-        return StoredRun(Path(), self.summary.to_dict(), manifest, scenario, tables)
+        plain = (self.summary.to_dict(), self.deployment.manifest(command))
+        summary, manifest = (json.loads(canonical_json(one)) for one in plain)  # as files hold them
+        return StoredRun(Path(), summary, manifest, self.deployment.resolved_yaml(), tables)
 
 
 def simulate_all(
