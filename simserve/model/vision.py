@@ -38,7 +38,8 @@ def vision_tower(fields: Fields, hidden: int) -> VisionTower | None:
     matrices = 3 if kind in _GATED else 2
     patch = _first(inner, "patch_size") or 14
     side = _first(inner, "image_size") // patch
-    params = layers * (4 * width**2 + matrices * width * mlp) + 3 * patch**2 * width
+    pixels = 3 * patch**2 * max(1, _first(inner, "temporal_patch_size"))
+    params = layers * (4 * width**2 + matrices * width * mlp) + pixels * width
     if kind in _POSITIONED:
         params += side**2 * width
     merged = _merged(fields, inner, side)
@@ -47,7 +48,7 @@ def vision_tower(fields: Fields, hidden: int) -> VisionTower | None:
         _projector(fields, width, hidden, merged),
         patch_values=2 * width + max(3 * width, matrices * mlp),
         patches_per_token=merged,
-        pixels=3 * patch**2,
+        pixels=pixels,
     )
 
 

@@ -74,6 +74,29 @@ EXACT = {
     "qwen3-30b-a3b": 30_532_122_624,
     "qwen3-235b-a22b": 235_093_634_560,
     "gpt-oss-120b": 116_829_156_672,
+    "gemma-2b": 2_506_172_416,
+    "gemma-7b": 8_537_680_896,
+    "granite-3.1-2b": 2_533_531_648,
+    "granite-3.1-8b": 8_170_848_256,
+}
+
+# The same of models with an image encoder, of Gemma 2 and Nemotron, where some norms and biases are left out.
+WITH_ENCODER = {
+    "gemma-2-2b": 2_614_341_888,
+    "gemma-2-9b": 9_241_705_984,
+    "gemma-2-27b": 27_227_128_320,
+    "gemma-3-4b": 4_300_079_472,
+    "gemma-3-12b": 12_187_325_040,
+    "gemma-3-27b": 27_432_406_640,
+    "kimi-vl-a3b": 16_407_657_776,
+    "llama-4-scout": 108_641_793_536,
+    "llama-4-maverick": 401_583_781_376,
+    "mistralai/Mistral-Small-3.1-24B-Instruct-2503": 24_011_361_280,
+    "nemotron-mini-4b": 4_191_473_664,
+    "pixtral-12b": 12_682_739_712,
+    "qwen2.5-vl-3b": 3_754_622_976,
+    "qwen2.5-vl-7b": 8_292_166_656,
+    "qwen2.5-vl-72b": 73_410_777_344,
 }
 
 
@@ -89,6 +112,13 @@ def test_totals_and_kv_agree_with_published_figures(name: str) -> None:
 @pytest.mark.parametrize("name", EXACT)
 def test_totals_equal_the_checkpoint(name: str) -> None:
     assert total_params(load_model(name)) == EXACT[name]
+
+
+@pytest.mark.parametrize("name", WITH_ENCODER)
+def test_totals_with_the_image_encoder_are_near_the_checkpoint(name: str) -> None:
+    spec = load_model(name)
+    tower = spec.vision.params + spec.vision.projector_params if spec.vision else 0
+    assert total_params(spec) + tower == pytest.approx(WITH_ENCODER[name], rel=4e-4)
 
 
 @pytest.mark.parametrize(("name", "total", "active"), [("minimax-m2.5", 229, 10), ("glm-5", 744, 40)])

@@ -52,7 +52,7 @@ def _architecture(fields: Mapping[str, Any], place: str) -> str:
         raise ScenarioError(f"{place}: {why}")
     raise ScenarioError(
         f"{place}: architecture {' / '.join(named)} is not supported{nearest(named[0], known)}; "
-        f"supported: {', '.join(known)}"
+        f"supported: {', '.join(name for name in known if name.islower())}"
     )
 
 

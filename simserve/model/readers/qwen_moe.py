@@ -20,6 +20,9 @@ def read_mixtral(config: Config, name: str) -> ModelSpec:
 
 @READERS.register("qwen3_moe")
 @READERS.register("Qwen3MoeForCausalLM")
+@READERS.register("qwen3_vl_moe")
+@READERS.register("qwen3_vl_moe_text")
+@READERS.register("Qwen3VLMoeForConditionalGeneration")
 def read_qwen3_moe(config: Config, name: str) -> ModelSpec:
     """Read Qwen 3 MoE: every `decoder_sparse_step`-th layer routes, unless `mlp_only_layers` names it."""
     bias = config.flag("attention_bias", False)
