@@ -1,0 +1,62 @@
+"""The papers at the top of the repository: complete, consistent, and in the wheel."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+import simserve
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_licence_is_the_whole_of_what_pyproject_names() -> None:
+    assert PROJECT["project"]["license"] == "Apache-2.0"
+    licence = text("LICENSE")
+    assert "Version 2.0, January 2004" in licence
+    assert [int(number) for number in re.findall(r"^   (\d)\. ", licence, re.MULTILINE)] == list(range(1, 10))
+    assert "END OF TERMS AND CONDITIONS" in licence
+
+
+def test_the_wheel_takes_the_papers_along() -> None:
+    assert {"LICENSE", "NOTICE"} <= set(PROJECT["project"]["license-files"])
+    included = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert {"CHANGELOG.md", "CITATION.cff"} <= set(included)
+    assert all((ROOT / name).exists() for name in [*PROJECT["project"]["license-files"], *included])
+    assert (ROOT / "simserve" / "py.typed").is_file()
+
+
+def test_one_version_everywhere() -> None:
+    citation = YAML(typ="safe").load(text("CITATION.cff"))
+    assert citation["version"] == PROJECT["project"]["version"] == simserve.__version__
+    assert citation["license"] == PROJECT["project"]["license"]
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)  # what the format requires
+
+
+def test_the_changelog_keeps_its_form() -> None:
+    first, *others = re.findall(r"^## (.*)$", text("CHANGELOG.md"), re.MULTILINE)
+    assert first == "Unreleased"
+    assert any(one.startswith(simserve.__version__) for one in others)
+    kinds = set(re.findall(r"^### (.*)$", text("CHANGELOG.md"), re.MULTILINE))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md", "CHANGELOG.md"])
+def test_paths_that_are_named_exist(page: str) -> None:
+    found = re.findall(r"`((?:simserve|tests|docs|kernels_profile)/[a-z_./-]*)`", text(page))
+    assert [name for name in found if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("folder", ["simserve", "docs"])
+def test_nobody_is_told_to_install_from_an_index(folder: str) -> None:
+    files = [path for ending in ("py", "md") for path in (ROOT / folder).rglob(f"*.{ending}")]
+    assert [path.name for path in files if "'simserve[" in path.read_text(encoding="utf-8")] == []
