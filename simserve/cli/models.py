@@ -138,14 +138,14 @@ def _ledger(
 ) -> MemoryLedger:
     from simserve.hardware import load_gpu
     from simserve.model import memory_ledger, memory_rules
-    from simserve.policy.base import Placement
     from simserve.policy.presets import engine_preset
+    from simserve.scenario.engine import placement_of
     from simserve.scenario.kv_groups import vllm_groups
 
     preset, gpu_spec = engine_preset(engine), load_gpu(gpu)
     longest = spec.max_position_embeddings
     defaults = preset.options(gpu_spec.hbm_bytes, gpu_spec.name, {}, longest, degrees.dp)
-    placement = Placement(degrees.tp, degrees.pp, degrees.dp, spec.has_mla)
+    placement = placement_of(spec, gpu_spec.sm_arch, degrees)
     budget = int(defaults.get("max_num_batched_tokens", 8192))
     return memory_ledger(
         spec,
@@ -153,7 +153,7 @@ def _ledger(
         degrees,
         weights_dtype=weights_dtype,
         kv_dtype=kv_dtype,
-        block_size=preset.block_size,
+        block_size=preset.block_size(placement),
         gpu_memory_utilization=preset.memory_share(gpu_spec.hbm_bytes, defaults, placement),
         max_num_batched_tokens=budget,
         max_num_seqs=int(defaults.get("max_num_seqs", 256)),

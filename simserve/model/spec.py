@@ -146,6 +146,9 @@ class ModelSpec:
     checkpoint: Checkpoint = PLAIN
     """The types of its weights and KV cache, which hold unless a deployment says otherwise."""
 
+    architecture: str = ""
+    """Its class, the first of `architectures` in the configuration; empty if that names none."""
+
     @property
     def num_layers(self) -> int:
         """Layers, a LongCat block counting once."""
@@ -155,6 +158,12 @@ class ModelSpec:
     def has_mla(self) -> bool:
         """Whether layers attend over a latent cache."""
         return any(isinstance(one, MlaAttention) for group in self.layers for one in group.attentions)
+
+    @property
+    def has_sparse_attention(self) -> bool:
+        """Whether an indexer picks the tokens that are attended to."""
+        layers = (one for group in self.layers for one in group.attentions)
+        return any(isinstance(one, MlaAttention) and one.index_topk > 0 for one in layers)
 
     @property
     def order(self) -> tuple[int, ...]:

@@ -26,6 +26,12 @@ class Placement:
     """Attention ranks, of `tp` x `pp` GPUs each."""
     mla: bool = False
     """Attention over a latent cache."""
+    sparse: bool = False
+    """An indexer picks the tokens to attend to."""
+    architecture: str = ""
+    """The model's class, as its configuration names it."""
+    sm_arch: int = 0
+    """The GPU's compute capability times ten."""
     role: str = "mixed"
     """mixed, prefill or decode."""
     two_batch: bool = False

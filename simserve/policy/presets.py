@@ -14,7 +14,7 @@ from typing import Any
 
 from simserve.errors import ScenarioError, nearest
 from simserve.policy.base import Placement
-from simserve.policy.sglang.server import RANK_SEQUENCES, chunk_tokens, static_share
+from simserve.policy.sglang.server import RANK_SEQUENCES, chunk_tokens, page_tokens, static_share
 from simserve.units import GIB
 
 Options = dict[str, Any]
@@ -26,7 +26,8 @@ class EnginePreset:
 
     name: str
     policy: str
-    block_size: int
+    tokens_per_block: int | Callable[[Placement], int]
+    """Default tokens per KV block, or how they follow from GPU and model."""
     memory: float | Callable[[int, Options, Placement], float]
     """Share of a GPU's memory that the engine may use, or how it follows from memory, settings, placement."""
     defaults: Callable[[int, str, Options, int], Options]
@@ -48,6 +49,10 @@ class EnginePreset:
         if dp > 1 and self.rank_sequences is not None:
             defaults["max_running_requests"] = self.rank_sequences * dp
         return defaults | given
+
+    def block_size(self, placement: Placement) -> int:
+        """Return the default tokens per KV block on such GPUs, for such a model."""
+        return self.tokens_per_block(placement) if callable(self.tokens_per_block) else self.tokens_per_block
 
     @property
     def version(self) -> str | None:
@@ -110,7 +115,7 @@ _PRESETS = [  # of each engine the newest first
     EnginePreset(
         "sglang-0.5.23",
         "sglang",
-        1,
+        page_tokens,
         static_share,
         _sglang,
         "SGLang 0.5.23, defaults of its server",

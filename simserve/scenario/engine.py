@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from simserve.errors import ScenarioError
 from simserve.latency.overhead import OVERHEADS, EngineOverhead, overhead_named
 from simserve.latency.overhead_file import read_overhead
+from simserve.model import ModelSpec, Parallelism
 from simserve.policy.base import POLICIES, Placement, PolicyParams
 from simserve.policy.presets import EnginePreset, engine_preset
 from simserve.registry import Registry
@@ -87,11 +88,17 @@ class ResolvedEngine:
 
 
 def resolve_engine(
-    loaded: LoadedScenario, pool: int, gpu_memory_bytes: int, max_model_len: int, mla: bool = False
+    loaded: LoadedScenario,
+    pool: int,
+    gpu_memory_bytes: int,
+    max_model_len: int,
+    model: ModelSpec | None = None,
+    sm_arch: int = 0,
 ) -> ResolvedEngine:
     """Return the engine of the scenario's pool number `pool` on a GPU with that memory.
 
-    `max_model_len` as the engine is told: of the pool, or the model's; `mla`: the model has latent attention.
+    `max_model_len` as the engine is told: of the pool, or the model's. Some defaults follow from `model` and
+    from the GPU's compute capability (times ten).
     The pool's own engine options win over the scenario's, which win over the version's defaults.
     """
     spec = loaded.scenario.pools[pool]
@@ -110,10 +117,11 @@ def resolve_engine(
         )
     server = _params(loaded, policy, options, origin)
     params = _of_rank(loaded, server, spec.dp, origin) if preset else server
+    two_batch = spec.overlap is not None and spec.overlap.two_batch
+    degrees = Parallelism(tp=spec.tp, pp=spec.pp, dp=spec.dp)
+    placement = replace(placement_of(model, sm_arch, degrees), role=spec.role, two_batch=two_batch)
     share = spec.gpu_memory_utilization
     if share is None:
-        two_batch = spec.overlap is not None and spec.overlap.two_batch
-        placement = Placement(spec.tp, spec.pp, spec.dp, mla, spec.role, two_batch)
         share = (
             preset.memory_share(gpu_memory_bytes, server.model_dump(), placement) if preset else BARE_MEMORY
         )
@@ -129,11 +137,21 @@ def resolve_engine(
         spec=engine,
         policy=policy,
         params=params,
-        block_size=engine.block_size or (preset.block_size if preset else BARE_BLOCK_SIZE),
+        block_size=engine.block_size or (preset.block_size(placement) if preset else BARE_BLOCK_SIZE),
         gpu_memory_utilization=share,
         overhead=overhead,
         source=preset.source if preset else source,
         told={name: value for name, value in server if value != getattr(params, name)},
+    )
+
+
+def placement_of(model: ModelSpec | None, sm_arch: int, degrees: Parallelism) -> Placement:
+    """Return what engines' defaults depend on: how a model lies on GPUs of that compute capability."""
+    placement = Placement(degrees.tp, degrees.pp, degrees.dp, sm_arch=sm_arch)
+    if model is None:
+        return placement
+    return replace(
+        placement, mla=model.has_mla, sparse=model.has_sparse_attention, architecture=model.architecture
     )
 
 

@@ -61,7 +61,7 @@ def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: Pr
     with loaded.blame("pools", index, "gpu"):
         gpu = load_gpu(spec.gpu, profiles.folders)
     longest = spec.max_model_len or model.max_position_embeddings
-    engine = resolve_engine(loaded, index, gpu.hbm_bytes, longest, model.has_mla)
+    engine = resolve_engine(loaded, index, gpu.hbm_bytes, longest, model, gpu.sm_arch)
     parallel = Parallelism(tp=spec.tp, pp=spec.pp, dp=spec.dp, ep=spec.ep)
     with loaded.blame("pools", index, "weights_dtype"):
         spec = _typed(spec, model)

@@ -49,13 +49,13 @@ class Bench:
         self._traces: OrderedDict[str, Trace] = OrderedDict()
 
     def run(self, task: Task) -> Outcome:
-        """Simulate a task. A point that cannot be built (it does not fit ...) is an outcome, not an error."""
+        """Simulate a task. A point that cannot run is an outcome, not an error: it does not fit, say."""
         try:
             it = changed(self.it, task.settings)
             deployment = build(it, self.trace(it), self._parts)
+            return Outcome(task.key, simulate_row(deployment))
         except UserError as error:
             return Outcome(task.key, None, str(error))
-        return Outcome(task.key, simulate_row(deployment))
 
     def trace(self, it: LoadedScenario) -> Trace:
         """Return the workload of a scenario; the last few are kept."""

@@ -20,8 +20,8 @@ from simserve.model.draft import DraftMemory, draft_memory, drafter_of, eagle3_m
 from simserve.model.dtypes import WeightsDtype, kv_cache_dtype, weight_types
 from simserve.model.ledger import MemorySettings
 from simserve.model.memory_rules import rules_of_release
-from simserve.policy.base import Placement
 from simserve.policy.presets import ENGINES, EnginePreset
+from simserve.scenario.engine import placement_of
 from simserve.scenario.kv_groups import vllm_groups
 from simserve.units import GIB
 from simserve.validate.names import gpu_name
@@ -154,7 +154,7 @@ def _start(row: MemoryRow, folder: Path) -> Start:
     longest = row.count("max_model_len") or model.max_position_embeddings
     given = {name: value for name in ("max_num_batched_tokens", "max_num_seqs") if (value := row.count(name))}
     options = preset.options(gpu.hbm_bytes, gpu.name, given, longest, degrees.dp)
-    placement = Placement(degrees.tp, degrees.pp, degrees.dp, model.has_mla)
+    placement = placement_of(model, gpu.sm_arch, degrees)
     share = row.number("gpu_memory_utilization")
     if share is None:
         share = preset.memory_share(gpu.hbm_bytes, options, placement)
@@ -178,7 +178,7 @@ def _start(row: MemoryRow, folder: Path) -> Start:
             degrees,
             weights_dtype=weights,
             kv_dtype=kv,
-            block_size=row.count("block_size") or preset.block_size,
+            block_size=row.count("block_size") or preset.block_size(placement),
             gpu_memory_utilization=share,
             max_num_batched_tokens=budget,
             max_num_seqs=int(options.get("max_num_seqs", 256)),

@@ -36,7 +36,9 @@ def read_config(fields: Mapping[str, Any], name: str, place: str) -> ModelSpec:
     spec = reader(config, name)
     config.finish()
     types = checkpoint_of(all_fields.get("quantization_config"), module_names(spec), place)
-    return replace(spec, checkpoint=types, vision=vision_tower(fields, spec.hidden_size))
+    named = fields.get("architectures") or [""]
+    vision = vision_tower(fields, spec.hidden_size)
+    return replace(spec, checkpoint=types, vision=vision, architecture=str(named[0]))
 
 
 def _architecture(fields: Mapping[str, Any], place: str) -> str:

@@ -8,6 +8,7 @@ finds every place taken may send less urgent running requests back to the queue.
 from __future__ import annotations
 
 from simserve.core import Batch, Chunk, WaitReason
+from simserve.errors import ScenarioError
 from simserve.kv.radix import Node
 from simserve.policy.sglang.admission import Admission, Verdict
 from simserve.policy.sglang.decode import Decode
@@ -15,6 +16,7 @@ from simserve.policy.sglang.loads import Loads
 from simserve.policy.sglang.order import QueueOrder
 from simserve.policy.sglang.sequence import Sequence
 from simserve.policy.sglang.state import State, Step
+from simserve.units import NS_PER_S
 
 
 class Prefill:
@@ -55,7 +57,7 @@ class Prefill:
             return None
         state.chunked = step.chunked = admission.chunked
         step.prefill = admission.admitted
-        return self._batch(step, new)
+        return self._batch(step, new, now_ns)
 
     def _places(self) -> int:
         return self._params.max_running_requests - len(self._state.batch)
@@ -142,12 +144,24 @@ class Prefill:
         admission.preempted += victims
         return True
 
-    def _batch(self, step: Step, new: list[Sequence]) -> Batch:
-        """Take the memory of the admitted and describe the step."""
+    def _batch(self, step: Step, new: list[Sequence], now_ns: int) -> Batch:
+        """Take the memory of the admitted and describe the step.
+
+        Raises ScenarioError where the server ends: a prompt in progress goes on, but running requests that
+        little was reserved for have taken the memory (`alloc_for_extend` in `mem_cache/allocation.py`).
+        """
         state = self._state
         pool, batch = state.pool, step.prefill
-        most = sum(s.extend for s in batch) + len(batch) * pool.page_size
-        state.take(sum(pool.need(s.kv, s.prefix + s.extend) for s in batch), most)
+        need = sum(pool.need(s.kv, s.prefix + s.extend) for s in batch)
+        if not state.make_room(need):
+            raise ScenarioError(
+                f"SGLang's server ends {now_ns / NS_PER_S:.3f} s into the run with 'Prefill out of memory': "
+                f"the prompt of request {batch[0].request.id} goes on with {batch[0].extend:,} tokens, "
+                f"{pool.free:,} are free, and {len(state.batch):,} running requests hold the rest; raise "
+                f"schedule_conservativeness (here {self._params.schedule_conservativeness:g} a rank), or "
+                "give the KV cache more memory"
+            )
+        state.take(need, sum(s.extend for s in batch) + len(batch) * pool.page_size)
         for sequence in new:
             sequence.waiting = False
             sequence.request.cached = sequence.prefix

@@ -1,7 +1,8 @@
 """What a server of SGLang 0.5.23 works out from GPU, degrees and model before its scheduler starts.
 
-Read in its wheel: `srt/arg_groups/memory_hook.py`, `cuda_graph_hook.py` and `parallel_hook.py`. Rules for
-kernels or models that are not simulated are left out; docs/engines.md has every rule, and which are followed.
+Read in its wheel, `srt/arg_groups/`: `memory_hook.py`, `cuda_graph_hook.py`, `parallel_hook.py`,
+`overrides.py` and `model_override_base.py`. Rules for kernels or models that are not simulated are left out;
+docs/engines.md has every rule, and which are followed.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _MIB_PER_PADDED_SEQUENCE_OF_MANY = 4.5
 """The same with more sequences than that in the graph."""
 _MLA_PREFILL_GRAPHS_MIB = 1536
 _MIB_PER_PREFILL_GRAPH = 8
+_PAGE_TOKENS = 64
+_TRTLLM_MLA = ("DeepseekV3ForCausalLM", "MistralLarge3ForCausalLM", "LongcatFlashForCausalLM")
+"""Classes whose latent attention runs these kernels on Blackwell (`model_overrides/deepseek_v2.py`)."""
 _LEAST_FREE_GIB = 10
 """Kept free at the least on cards of more than 60 GiB."""
 _PREFILL_GRAPHS = (
@@ -43,6 +47,19 @@ _PREFILL_GRAPHS = (
 def chunk_tokens(gpu_memory_bytes: int) -> int:
     """Return the default `chunked_prefill_size`, before attention ranks share it."""
     return next((tokens for gib, tokens in _CHUNKS if gpu_memory_bytes < gib * GIB), 16384)
+
+
+def page_tokens(placement: Placement) -> int:
+    """Return the default `page_size`: what the attention kernels chosen for GPU and model work with.
+
+    TensorRT-LLM's kernels (compute capability 10.x; of latent attention those of DeepSeek-V3's classes) and
+    sparse attention take pages of 64 tokens, all others single tokens.
+    """
+    if placement.sparse:
+        return _PAGE_TOKENS
+    if not 100 <= placement.sm_arch < 110:
+        return 1
+    return _PAGE_TOKENS if not placement.mla or placement.architecture in _TRTLLM_MLA else 1
 
 
 def largest_decode_graph(gpu_memory_bytes: int, gpus: int, max_running_requests: int) -> int:

@@ -7,9 +7,13 @@ Reserved MiB = 512 + 1.5 a prompt token of a step + 128 a GPU + 2 a sequence of 
 import pytest
 
 from simserve.errors import ScenarioError
+from simserve.hardware import load_gpu
+from simserve.model import Parallelism, load_model
 from simserve.policy.base import Placement
+from simserve.policy.presets import engine_preset
 from simserve.policy.sglang import SglangParams
 from simserve.policy.sglang.server import chunk_tokens, largest_decode_graph, prefill_graphs, static_share
+from simserve.scenario.engine import placement_of
 from simserve.units import GIB
 
 MIB = 1 << 20
@@ -80,3 +84,25 @@ def test_attention_ranks_share_chunk_and_requests():
     assert SglangParams(chunked_prefill_size=-1).of_rank(8).chunked_prefill_size == -1
     with pytest.raises(ScenarioError, match="chunked_prefill_size = 4, allowed is 8 or more"):
         SglangParams(chunked_prefill_size=4).of_rank(8)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "tokens"),
+    [
+        ("llama-3.1-8b", "h100_sxm", 1),  # FA3
+        ("llama-3.1-8b", "l40s", 1),  # FlashInfer
+        ("llama-3.1-8b", "rtx_pro_6000", 1),  # compute capability 12.0: FlashInfer
+        ("llama-3.1-8b", "b200_sxm", 64),  # TensorRT-LLM, multi-head
+        ("llama-3.1-8b", "b300_sxm", 64),
+        ("gpt-oss-120b", "b200_sxm", 64),
+        ("deepseek-v3", "b200_sxm", 64),  # TensorRT-LLM, latent
+        ("deepseek-v3", "h200_sxm", 1),
+        ("deepseek-v2", "b200_sxm", 1),  # FlashInfer, latent
+        ("deepseek-v3.2", "h200_sxm", 64),  # sparse
+        ("glm-5", "b200_sxm", 64),
+    ],
+)
+def test_page_size(model, gpu, tokens):
+    placement = placement_of(load_model(model), load_gpu(gpu).sm_arch, Parallelism())
+    assert engine_preset("sglang-0.5.23").block_size(placement) == tokens
+    assert engine_preset("vllm-0.33").block_size(placement) == 16
