@@ -15,7 +15,7 @@ from simserve.errors import TraceError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-INSTALL = "pip install 'simserve[text]'"
+INSTALL = "pip install -e '.[text]'"
 
 
 class TokenCounter(Protocol):

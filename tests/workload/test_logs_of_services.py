@@ -184,7 +184,7 @@ AIPERF_CSV = "Metric,avg,min,max,p99,p50,std\nRequest Latency (ms),12,1,20,19,11
     ("text", "words"),
     [
         (json.dumps(SHAREGPT), ["ShareGPT", "tokenizer", "tokens_per_word", "rate", "closed_loop"]),
-        (json.dumps(SHAREGPT, indent=2), ["ShareGPT", "tokenizer", "pip install 'simserve[text]'"]),
+        (json.dumps(SHAREGPT, indent=2), ["ShareGPT", "tokenizer", "pip install -e '.[text]'"]),
         (lines(*SHAREGPT), ["ShareGPT", "tokenizer"]),
         (lines(MESSAGES, MESSAGES), ["OpenAI messages", "tokenizer", "rate"]),
         (lines(BATCH_INPUT), ["OpenAI messages", "tokenizer", "rate"]),

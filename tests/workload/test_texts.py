@@ -162,7 +162,7 @@ def test_without_the_library(written: Callable, refused: Callable, monkeypatch: 
 
     monkeypatch.setattr(builtins, "__import__", without)
     message = refused(written("s.json", json.dumps(TALK)), tokenizer="some/model", rate=1)
-    assert "pip install 'simserve[text]'" in message
+    assert "pip install -e '.[text]'" in message
     assert "tokens_per_word" in message
 
 
