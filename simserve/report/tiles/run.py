@@ -13,7 +13,7 @@ from simserve.report.bands import Band
 from simserve.report.facts import figure_of
 from simserve.report.format import latency, money, number, percent
 from simserve.report.load_words import offered_per_s
-from simserve.report.stored import equals, floats
+from simserve.report.stored import completed, floats
 from simserve.report.tiles.spark import course_line, distribution_bars, share_bar
 from simserve.report.tiles.tile import JUDGED, Tile, basis_tile
 
@@ -21,7 +21,7 @@ from simserve.report.tiles.tile import JUDGED, Tile, basis_tile
 def run_tiles(run: StoredRun, manifest: dict[str, Any], curves: Mapping[str, Band]) -> list[Tile]:
     """Return the tiles of a run, most important first; `curves` are its series over time."""
     summary = run.summary
-    done = run.requests.filter(equals(run.requests["status"], "completed"))
+    done = completed(run)
     found = [
         _slo(summary),
         _rate(summary, manifest),
