@@ -41,6 +41,9 @@ def run(
     window: str | None = typer.Option(
         None, metavar="FROM:TO", help="Simulated time that --timeline records, such as 10s:20s or 500ms:2m."
     ),
+    no_advice: bool = typer.Option(
+        False, "--no-advice", help="Do not look for changes that would help, which takes short runs."
+    ),
     fail_on_slo: bool = typer.Option(
         False, "--fail-on-slo", help="Exit with 3 unless the SLO is met (missed, or inconclusive)."
     ),
@@ -70,6 +73,7 @@ def run(
     from simserve.metrics.folder import check_target
     from simserve.scenario import build_all, load_scenario
     from simserve.scenario.simulated import write_all
+    from simserve.study.advice import advise
 
     if window is not None and not timeline:
         raise ScenarioError("--window says what --timeline records: give --timeline too")
@@ -86,7 +90,8 @@ def run(
             _require_slo(one.scenario, file)
     with shown_progress(quiet) as progress:
         deployments = build_all(loaded)
-        summaries = write_all(deployments, folder, force, _command(file, overrides), progress, span)
+        found = None if no_advice or len(deployments) > 1 else advise
+        summaries = write_all(deployments, folder, force, _command(file, overrides), progress, span, found)
     _print_results(deployments, summaries, folder / "report.html", as_json, quiet, timeline)
     if not quiet:
         _name_studies(loaded.scenario, file)

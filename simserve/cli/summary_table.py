@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 
@@ -10,6 +11,7 @@ from rich.console import Group
 from simserve.cli.fitted import FittedTable, Prose
 from simserve.cli.replications_text import half_width, replication_lines, spread_of
 from simserve.metrics import Summary
+from simserve.metrics.advice import advice_words
 from simserve.metrics.distribution import Distribution
 from simserve.metrics.limit_words import both_words
 from simserve.metrics.replications import Estimate
@@ -111,6 +113,9 @@ def _lines(scenario: Scenario, summary: Summary) -> list[str]:
     for limit in summary.limits:
         pool = f"{limit.pool}: " if len(summary.limits) > 1 else ""
         lines.append(f"{pool}limited by {limit.resource} ({both_words(asdict(limit))}): {limit.evidence}")
+    for advice in summary.advice or []:
+        sets = " ".join(f"--set {shlex.quote(text)}" for text in advice.set)
+        lines.append(f"would help: {advice_words(asdict(advice))}: {sets}")
     shares = ", ".join(f"{share:.1%} {name}" for name, share in summary.provenance.items() if share)
     if shares:
         lines.append(f"Step times: {shares}")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from simserve.core import Result, Status
+from simserve.metrics.advice import Advice
 from simserve.metrics.columns import Bool, Columns, derive
 from simserve.metrics.definitions import DEFINITIONS
 from simserve.metrics.groups import GROUP_DEFINITIONS, GroupUse, group_uses
@@ -95,6 +96,8 @@ class Summary:
     """Speculative decoding by pool; empty without it."""
     replications: Replications | None = None
     """What other seeds add; None for a single run."""
+    advice: list[Advice] | None = None
+    """Changes that were simulated in short and help; None: not looked for."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and numbers, as in summary.json; nothing of a split that is not there."""
@@ -107,6 +110,8 @@ class Summary:
             del plain["speculation"]
         if self.replications is None:
             del plain["replications"]
+        if self.advice is None:
+            del plain["advice"]
         return plain
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from simserve.metrics.advice import advice_words
 from simserve.metrics.bands import BINS as BAND_BINS
 from simserve.metrics.bands import whole_edges
 from simserve.metrics.course import BINS, course, places
@@ -61,6 +62,7 @@ def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
         "limits_in_words": limits_in_words,
         "limit_words": LIMIT_WORDS,
         "both_words": both_words,
+        "advice_words": advice_words,
         "latencies": LATENCIES,
         "scenario_yaml": run.scenario_yaml,
         "bins": bins_of(run),

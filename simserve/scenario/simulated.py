@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +14,7 @@ from simserve.core import Result
 from simserve.core.steps import Steps
 from simserve.engine.step_log import StepLog, Window
 from simserve.metrics import Summary
+from simserve.metrics.advice import Advice
 from simserve.metrics.bands import band_table, curves_of, whole_edges
 from simserve.metrics.comparison import write_comparison
 from simserve.metrics.folder import VARIANTS, staged
@@ -36,6 +37,10 @@ class RunProgress(Protocol):
     def __call__(self, now_ns: int, done: int, total: int) -> None:
         """Simulated time, requests done, requests in all."""
         ...
+
+
+Advise = Callable[[Deployment, Summary, RunProgress | None], list[Advice]]
+"""Finds what would help a deployment after its run (see `study.advice`)."""
 
 
 @dataclass(frozen=True)
@@ -87,28 +92,35 @@ def write_all(
     command: str,
     progress: RunProgress | None = None,
     window: tuple[int, int] | None = None,
+    advise: Advise | None = None,
 ) -> dict[str, Summary]:
-    """Simulate a scenario and its variants into a result folder, whole or not at all."""
+    """Simulate a scenario and its variants into a result folder, whole or not at all.
+
+    `advise` finds what would help after each run; it changes none of the run's own numbers.
+    """
     from simserve.report import write_report
 
     base, *variants = deployments
     summaries = {}
     with staged(folder, force) as staging:
         for name, done in simulate_all(deployments, progress, window):
+            summary = done.summary
+            if advise:
+                summary = replace(summary, advice=advise(done.deployment, summary, progress))
             into = staging if name == base else staging / VARIANTS / name
             into.mkdir(parents=True, exist_ok=True)
             others = {one: deployments[one] for one in variants} if name == base else None
             write_run(
                 into,
                 done.result,
-                done.summary,
+                summary,
                 done.deployment.resolved_yaml(others),
                 done.deployment.manifest(command),
                 done.deployment.slo,
                 steps=done.steps,
                 bands=done.bands,
             )
-            summaries[name] = done.summary
+            summaries[name] = summary
         if variants:
             write_comparison(staging, base, variants)
         write_report(staging)
