@@ -9,6 +9,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 demo: $(VENV)/.installed
 	@$(BIN)/simserve run scenarios/pd_split.yaml --force
+	@echo "Try next:"
+	@echo "  $(BIN)/simserve init                            # your model, GPUs, traffic and SLO; docs/tutorial.md"
+	@echo "  $(BIN)/simserve size scenarios/sizing.yaml      # how many GPUs, and which?"
+	@echo "  $(BIN)/simserve run scenarios/pd_ratio.yaml     # in which ratio to split eight GPUs?"
 
 test: $(VENV)/.installed-dev chromium lint
 	$(BIN)/pytest -n 2

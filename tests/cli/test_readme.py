@@ -58,3 +58,12 @@ def test_every_link_leads_somewhere(link: str) -> None:
 @pytest.mark.parametrize("folder", sorted(set(re.findall(r"`((?:simserve|tests|kernels)[a-z_/]*)`", README))))
 def test_every_folder_exists(folder: str) -> None:
     assert (ROOT / folder).exists()
+
+
+def test_the_demo_names_three_commands_that_work(simserve: Callable[..., Any]) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    commands = re.findall(r'@echo "  \$\(BIN\)/simserve (\w+)(?: (\S+\.yaml))? +#', makefile)
+    assert [command for command, _ in commands] == ["init", "size", "run"]
+    for command, file in commands:
+        assert simserve(command, "--help").exit_code == 0
+        assert not file or (ROOT / file).is_file()
