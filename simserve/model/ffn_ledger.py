@@ -5,8 +5,8 @@ from __future__ import annotations
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
 from simserve.model.dtypes import WeightsDtype, weight_types
-from simserve.model.ledger import MemoryLine
 from simserve.model.memory_rules import KERNELS_BYTES, nccl_bytes
+from simserve.model.memory_settings import MemoryLine
 from simserve.model.parallel import Parallelism
 from simserve.model.spec import ModelSpec
 from simserve.model.weights import check_parallelism, weight_bytes_per_stage

@@ -10,10 +10,11 @@ from simserve.hardware import GpuSpec
 from simserve.model.draft import DraftMemory
 from simserve.model.dtypes import WeightsDtype
 from simserve.model.kv_groups import KvGroups
-from simserve.model.ledger import MemoryLedger, MemoryLine, MemorySettings, raw_ledger
+from simserve.model.ledger import MemoryLedger, raw_ledger
 from simserve.model.memory_advice import explain_shortage
 from simserve.model.memory_outside import outside_shortage
 from simserve.model.memory_rules import VLLM, MemoryRules
+from simserve.model.memory_settings import MemoryLine, MemorySettings
 from simserve.model.parallel import Parallelism
 from simserve.model.spec import ModelSpec
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simserve.errors import ScenarioError
-from simserve.model.ledger import MemoryLedger, MemorySettings, raw_ledger
+from simserve.model.ledger import MemoryLedger, raw_ledger
+from simserve.model.memory_settings import MemorySettings
 from simserve.model.parallel import Parallelism
 from simserve.units import GB
 

@@ -7,8 +7,9 @@ refused only where it cannot succeed; fragments of the allocator come on top.
 
 from __future__ import annotations
 
-from simserve.model.ledger import MemoryLedger, MemoryLine, MemorySettings
+from simserve.model.ledger import MemoryLedger
 from simserve.model.memory_rules import CONTEXT_BYTES, communicator_bytes, graph_bytes
+from simserve.model.memory_settings import MemoryLine, MemorySettings
 from simserve.model.spec import MoeFfn
 from simserve.model.stages import pipeline_stages
 from simserve.units import GIB

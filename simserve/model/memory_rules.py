@@ -29,6 +29,8 @@ class MemoryRules:
     """True if top-k and top-p need a row of 32-bit logits for each multiprocessor."""
     keeps_expert_buffers: bool
     """True if the buffers of routed experts stay allocated from the first step on."""
+    copies_latents: bool = False
+    """True if what expands latents is copied for absorbed attention in 16 bit too, not only if quantised."""
     kernels_bytes: int = round(0.2 * GIB)
     """Kernel images and library workspaces of a process that is alone, on Ada, Hopper and later."""
     joined_kernels_bytes: int | None = None
@@ -101,6 +103,7 @@ SGLANG = MemoryRules(
     logit_bytes=_FILTERING_SAMPLER,
     filters=False,
     keeps_expert_buffers=False,
+    copies_latents=True,
     kernels_bytes=0,
     of_free_memory=True,
 )

@@ -18,8 +18,8 @@ from simserve.model import ModelSpec, Parallelism, check_parallelism, load_model
 from simserve.model.checkpoint import AUTO
 from simserve.model.draft import DraftMemory, draft_memory, drafter_of, eagle3_memory
 from simserve.model.dtypes import WeightsDtype, kv_cache_dtype, weight_types
-from simserve.model.ledger import MemorySettings
 from simserve.model.memory_rules import rules_of_release
+from simserve.model.memory_settings import MemorySettings
 from simserve.policy.presets import ENGINES, EnginePreset
 from simserve.scenario.engine import placement_of
 from simserve.scenario.kv_groups import vllm_groups
