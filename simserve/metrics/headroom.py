@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from simserve.core import PoolFacts, ReplicaResult
 from simserve.core.efficiency import COMPUTE_EFFICIENCY, MEMORY_EFFICIENCY
 from simserve.metrics.utilisation import Use, contexts_read
@@ -59,12 +61,33 @@ class Headroom:
         Of the time u grows with the load and the rest is the same in every step, so f times the load makes
         steps (1 - u) / (1 - f u) times as long and holds f times that many requests, up to the share k of
         blocks or slots that were taken: f = 1 / (u + k (1 - u)). u is what FLOPs and the KV that is read
-        need; collectives of small steps take as long as those of larger ones.
+        need, or what prompts added to the steps if that is more (collectives do).
         """
-        grows = min(1.0, self._linear() + self._least_attention())
+        prompts = sum(one.prefill_tokens for one in self._replicas)
+        tokens = sum(one.linear_tokens for one in self._replicas)
+        computed = self._linear() * (ratio(prompts, tokens) or 0.0)
+        grows = self._linear() + max(self._prompts() - computed, 0.0) + self._least_attention()
+        grows = min(1.0, grows)
         slots = self._facts.max_running
         full = max(self._use.kv_use_mean or 0.0, self._running() / slots if slots else 0.0)
         return rounded(1.0 / max(grows + full * (1.0 - grows), 1e-3))
+
+    def _prompts(self) -> float:
+        """Return the share of the time that steps took longer for the prompt tokens in them.
+
+        The slope of least squares: time of an interval = a * its steps + b * its prompt tokens.
+        """
+        lines = [one.timeline for one in self._replicas]
+        time = np.concatenate([line.end_ns - line.start_ns for line in lines]).astype(np.float64)
+        steps = np.concatenate([line.steps for line in lines]).astype(np.float64)
+        tokens = np.concatenate([line.prefill_tokens for line in lines]).astype(np.float64)
+        time, tokens = time * (steps > 0), tokens * (steps > 0)
+        both = float(steps @ tokens)
+        slope = ratio(
+            float(steps @ steps) * float(time @ tokens) - both * float(time @ steps),
+            float(steps @ steps) * float(tokens @ tokens) - both**2,
+        )
+        return max(ratio((slope or 0.0) * float(tokens.sum()), self._open_ns) or 0.0, 0.0)
 
     def _linear(self) -> float:
         """Return the share of the time that matrix products need by their FLOPs."""
