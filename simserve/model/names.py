@@ -54,7 +54,7 @@ _QUANTISED: tuple[tuple[str, Quantisation], ...] = (
         {"quant_method": "gptq", "bits": 4, "group_size": 128},
     ),
     ("gptq-(int8|8bit)|(int8|8bit)-gptq", {"quant_method": "gptq", "bits": 8, "group_size": 128}),
-    ("bnb-4bit", _NF4),
+    ("bnb-4bit|bnb-nf4", _NF4),
     ("bnb-8bit", {"quant_method": "bitsandbytes", "load_in_8bit": True}),
     ("bf16|fp16", {}),
 )
