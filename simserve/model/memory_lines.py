@@ -19,8 +19,6 @@ from simserve.model.stages import Stage
 from simserve.model.weights import WeightBytes
 from simserve.units import GIB
 
-_KERNELS_WITHOUT_BUFFERS = ("int4", "nf4", "mxfp4")
-"""Types of experts whose kernels take their buffers from the allocator step by step (vLLM 0.19)."""
 _MULTIPROCESSORS = 132
 """Taken where a GPU does not say [assumption: an H100's]."""
 
@@ -130,7 +128,7 @@ def _taken_before(settings: MemorySettings) -> MemoryLine:
 
 
 def _full_step(settings: MemorySettings) -> FullStep:
-    lasting = not settings.types.of("routed_expert").startswith(_KERNELS_WITHOUT_BUFFERS)
+    lasting = not settings.types.of("routed_expert").startswith(settings.rules.bufferless)
     processors = settings.gpu.multiprocessors
     return FullStep(
         settings.parallelism,

@@ -8,6 +8,7 @@ wheels of 0.15.1, 0.19.0 and 0.33.0; constants from logs name them (docs/memory.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from simserve.model.spec import Attention, GqaAttention, MlaAttention, ModelSpec
@@ -29,6 +30,8 @@ class MemoryRules:
     """True if top-k and top-p need a row of 32-bit logits for each multiprocessor."""
     keeps_expert_buffers: bool
     """True if the buffers of routed experts stay allocated from the first step on."""
+    bufferless: tuple[str, ...] = ("int4", "nf4", "mxfp4")
+    """Beginnings of the types of experts whose kernels have no such buffers."""
     copies_latents: bool = False
     """True if what expands latents is copied for absorbed attention in 16 bit too, not only if quantised."""
     kernels_bytes: int = round(0.2 * GIB)
@@ -72,18 +75,21 @@ _LESS_ON_AMPERE = round(0.10 * GIB)
 0.13 (vllm-offload-profiles)."""
 
 VLLM = MemoryRules(
-    "vLLM since 0.21",
+    "vLLM since 0.33",
     activation_inside=True,
     graphs_inside=True,
     logit_bytes=_FILTERING_SAMPLER,
     filters=True,
     keeps_expert_buffers=True,
+    bufferless=("nf4", "mxfp4"),
     kernels_bytes=_KERNELS,
     joined_kernels_bytes=_JOINED_KERNELS,
     peer_bytes=_PEERS,
     mxfp4="triton",
 )
-VLLM_17_TO_20 = replace(VLLM, name="vLLM 0.17 to 0.20", graphs_inside=False)
+VLLM_21_TO_32 = replace(VLLM, name="vLLM 0.21 to 0.32", bufferless=MemoryRules.bufferless)
+"""When int4 experts got buffers is known to lie between 0.19 and 0.33; a start of 0.24 has none."""
+VLLM_17_TO_20 = replace(VLLM_21_TO_32, name="vLLM 0.17 to 0.20", graphs_inside=False)
 VLLM_17 = replace(VLLM_17_TO_20, name="vLLM 0.17", kernels_bytes=_KERNELS_BEFORE_18)
 VLLM_BEFORE_17 = replace(
     VLLM_17_TO_20,
@@ -110,14 +116,13 @@ SGLANG = MemoryRules(
 """Pool = free memory after loading - free memory before it x (1 - share) (0.5.23, `kv_cache_configurator`):
 kernels and buffers that come later lie outside."""
 
-_BY_ENGINE = {"vllm-0.15": VLLM_BEFORE_17, "vllm-0.19": VLLM_17_TO_20}
-
 
 def memory_rules(engine: str) -> MemoryRules:
     """Return the rules of an engine preset; policies that are no engine's own follow vLLM's latest."""
-    if engine.startswith("sglang"):
-        return SGLANG
-    return _BY_ENGINE.get(engine, VLLM)
+    found = re.fullmatch(r"(vllm|sglang)-(\d+)\.(\d+).*", engine)
+    if found is None:
+        return SGLANG if engine == "sglang" else VLLM
+    return rules_of_release(found[1], (int(found[2]), int(found[3])))
 
 
 def rules_of_release(engine: str, release: tuple[int, ...]) -> MemoryRules:
@@ -125,7 +130,8 @@ def rules_of_release(engine: str, release: tuple[int, ...]) -> MemoryRules:
     if engine == "sglang":
         return SGLANG
     since = (
-        ((0, 21), VLLM),
+        ((0, 33), VLLM),
+        ((0, 21), VLLM_21_TO_32),
         ((0, 18), VLLM_17_TO_20),
         ((0, 17), VLLM_17),
         ((0, 14), VLLM_BEFORE_17),
