@@ -8,6 +8,7 @@ from typing import Any
 from simserve.report.page import Figure, render
 from simserve.report.study_charts import SHARES
 from simserve.report.study_words import capacity_headline, capacity_limit
+from simserve.report.tiles.study import basis_of, capacity_tiles, carried_point, study_notices
 
 CURVES = (
     ("ttft_ms.p99", "TTFT p99, ms"),
@@ -41,6 +42,9 @@ def write_capacity_page(study: dict[str, Any], path: Path) -> None:
         charts,
         title=study["name"],
         headline=capacity_headline(study),
+        tiles=capacity_tiles(study),
+        warnings=study_notices(study, carried_point(study) or points[0], points),
+        basis=basis_of((carried_point(study) or points[0])["means"]),
         limit=capacity_limit(study),
         study=study,
         columns=columns,

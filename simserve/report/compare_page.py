@@ -73,6 +73,7 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         rows=[comparison_cells(table, row, currency) for row in differing],
         equal=[_equal(table, row, currency) for row in table["measures"] if row not in differing],
         changes=changes_words(table["changes"]),
+        differ=_differ(table),
         asked=_asked(base.summary),
         warnings=merged({name: notices(run.summary) for name, run in found.runs.items()}),
         kv=kv_sentences(table),
@@ -105,6 +106,17 @@ def comparison_charts(found: StoredComparison) -> dict[str, Figure]:
         figures["hits-capacity"] = hits_by_capacity(found.table)
         figures["tail-tpot"] = frontier(found.table, "whole.ttft_ms.p99", "whole.tpot_ms.p50")
     return {name: figure for name, figure in figures.items() if figure["data"]}
+
+
+MOST_DIFFER = 4
+"""Settings named in the line below the headline."""
+
+
+def _differ(table: dict[str, Any]) -> str:
+    """Return which settings the runs differ in, each once: `max_num_batched_tokens and max_num_seqs`."""
+    names = list(dict.fromkeys(change["name"] for found in table["changes"].values() for change in found))
+    more = len(names) - MOST_DIFFER
+    return ", ".join(names[:MOST_DIFFER]) + (f" and {more} more settings" if more > 0 else "")
 
 
 def _asked(summary: dict[str, Any]) -> str:

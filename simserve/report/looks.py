@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-COLOURS = ("ink", "accent", "queue", "decode", "requeue", "other")
+COLOURS = ("ink", "accent", "queue", "decode", "requeue", "other", "sky", "olive")
 DASHES = ("solid", "dash", "dot", "dashdot")
 MARKERS = ("circle", "diamond", "square", "triangle-up")
 
@@ -29,7 +29,8 @@ class Look(NamedTuple):
 
 
 def looks(names: list[str]) -> list[Look]:
-    """Return a look for each run: ink is the base's, others return with another dash after five."""
+    """Return a look for each run: ink is the base's, others return with another dash after seven."""
     base, *colours = COLOURS
-    others = [Look(n, colours[i % 5], DASHES[i // 5 % 4]) for i, n in enumerate(names[1:])]
+    wide = len(colours)
+    others = [Look(n, colours[i % wide], DASHES[i // wide % 4]) for i, n in enumerate(names[1:])]
     return [Look(n, base, DASHES[0]) for n in names[:1]] + others

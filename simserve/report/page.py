@@ -1,4 +1,4 @@
-"""How a page is made: templates with escaping on, one palette for text and charts, plotly.js embedded once.
+"""How a page is made: templates with escaping on, one palette for text and charts, plotly.js packed.
 
 A page extends `base.html.j2` and gets its charts as plain plotly figures (dicts). Colours in figures are
 named (`$accent`); the page replaces them by the palette of the reader's colour scheme.
@@ -6,6 +6,7 @@ named (`$accent`); the page replaces them by the palette of the reader's colour 
 
 from __future__ import annotations
 
+import base64
 import json
 from functools import cache
 from importlib.resources import files
@@ -32,6 +33,8 @@ PALETTE: dict[str, dict[str, str]] = {
         "requeue": "#b3364b",
         "limit": "#b3261e",
         "other": "#7a6bb0",
+        "sky": "#2b8cc4",
+        "olive": "#6f7a12",
     },
     "dark": {
         "paper": "#14171b",
@@ -46,6 +49,8 @@ PALETTE: dict[str, dict[str, str]] = {
         "requeue": "#f08a9b",
         "limit": "#ff8f85",
         "other": "#b5a6ea",
+        "sky": "#5fd0f0",
+        "olive": "#c3cc5a",
     },
 }
 
@@ -56,7 +61,7 @@ def render(template: str, charts: dict[str, Figure], **context: Any) -> str:
         _environment()
         .get_template(template)
         .render(
-            charts=_script_json(charts),
+            charts=_script_json({name: _slim(figure) for name, figure in charts.items()}),
             drawn=set(charts),
             palette=PALETTE,
             palette_json=_script_json(PALETTE),
@@ -90,9 +95,21 @@ def _compiled() -> FileSystemBytecodeCache | None:
 
 @cache
 def plotly_js() -> str:
-    """Return the charts' library as it stands in every page: the basic bundle, see plotly_js/README.md."""
-    text = (files("simserve.report") / "plotly_js" / "plotly-basic.min.js").read_text(encoding="utf-8")
-    return text.replace("</script", "<\\/script")
+    """Return the charts' library as it stands in every page: see plotly_js/README.md."""
+    packed = (files("simserve.report") / "plotly_js" / "plotly-basic.min.js.gz").read_bytes()
+    return base64.b64encode(packed).decode()
+
+
+def _slim(figure: Figure) -> Figure:
+    """Return a figure in which an x that an earlier trace has too is only that trace's number."""
+    seen: list[Any] = []
+    traces = []
+    for trace in figure["data"]:
+        x = trace.get("x")
+        same = next((i for i, one in enumerate(seen) if x is not None and one == x), None)
+        seen.append(x)
+        traces.append(trace if same is None else {**trace, "x": same})
+    return {**figure, "data": traces}
 
 
 def _script_json(value: Any) -> Markup:

@@ -47,7 +47,7 @@ def split_headline(runs: dict[str, StoredRun]) -> Markup | None:
 _SLO = {
     "met": "meets the SLO",
     "missed": "misses the SLO",
-    "inconclusive": "is not shown to meet the SLO",
+    "inconclusive": "may not meet the SLO",
     "": "has no SLO",
 }
 """What a run does with its SLO, by the word of its verdict."""

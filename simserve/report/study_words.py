@@ -2,49 +2,78 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from simserve.metrics.names import short_names
+from simserve.report.deployment_words import deployment_words, types_words
 from simserve.report.format import money, number, percent
 from simserve.report.load_words import LOAD
 
 
-def settings_words(settings: dict[str, Any]) -> str:
-    """Return settings as people write them: `tp = 2, replicas = 4`."""
-    names = short_names(settings)
-    return ", ".join(f"{names[path]} = {value}" for path, value in settings.items()) or "as the scenario says"
+class Aim(NamedTuple):
+    """What makes a point of a sweep the best."""
+
+    key: str
+    words: str
+    label: str
+    least: bool = False
+
+    def shown(self, point: dict[str, Any], currency: str) -> str:
+        """Return the point's figure."""
+        value = point["means"][self.key]
+        return money(value, currency) if self.key.startswith("cost") else number(value)
+
+
+_AIMS = (
+    Aim(
+        "cost_per_million_output_tokens", "the least cost per million output tokens is", "cost/M tokens", True
+    ),
+    Aim("goodput_per_gpu", "the most good requests/s per GPU are", "good requests/s per GPU"),
+    Aim("output_tokens_per_s", "the most output tokens/s are", "output tokens/s"),
+)
+
+
+def aim_of(done: list[dict[str, Any]]) -> Aim:
+    """Return the first aim of which every point has a figure: cost, goodput per GPU, or throughput."""
+    return next(
+        (aim for aim in _AIMS if all(point["means"].get(aim.key) is not None for point in done)), _AIMS[-1]
+    )
+
+
+def ranked(study: dict[str, Any], done: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the points among which the best is chosen, best first: those that meet an SLO."""
+    able = [p for p in done if not too_short(p) and (p["slo"] == "met" or not study["targets"])]
+    if not able:
+        return []
+    aim = aim_of(able)
+    return sorted(able, key=lambda p: (p["means"][aim.key] or 0.0) * (1 if aim.least else -1))
 
 
 def sweep_headline(study: dict[str, Any], done: list[dict[str, Any]]) -> str:
     """Return the sentence at the top of a sweep's page."""
-    left = len(study["points"]) - len(done)
     if study["kind"] == "search":
-        return _search_headline(study, left)
-    head = f"{len(done):,} points" + (f" ({left:,} more left out)" if left else "")
-    short = [point for point in done if too_short(point)]
-    if short:
-        head += f", {len(short):,} of them too short to tell whether the load is carried"
-        done = [point for point in done if not too_short(point)]
-        if not done:
-            return f"{head}: about {max(p['needed_requests'] for p in short):,} requests would tell"
-    if study["targets"]:
-        met = [point for point in done if point["slo"] == "met"]
-        if not met:
-            nearest = max(done, key=lambda p: min(t["estimate"] or 0 for t in p["targets"]))
-            return f"{head}, none of which meets the SLO with confidence; the nearest is {_at(nearest)}"
-        head += f", {len(met):,} of them meet the SLO with confidence"
-        done = met
-    key, words = _aim(done)
-    currency = study.get("currency", "$")
-    best = min(done, key=lambda p: p["means"][key] if key.startswith("cost") else -p["means"][key])
-
-    def shown(point: dict[str, Any]) -> str:
-        value = point["means"][key]
-        return money(value, currency) if key.startswith("cost") else number(value)
-
-    value = shown(best)
-    tied = [point for point in done if shown(point) == value]
-    return f"{head}; {words} {value}{_chosen(tied)}"
+        return _search_headline(study, len(study["points"]) - len(done))
+    able, tell = ranked(study, done), [point for point in done if not too_short(point)]
+    if not tell:
+        needed = max(p["needed_requests"] for p in done)
+        return f"All {len(done):,} points are too short to judge: about {needed:,} requests would tell"
+    short = f" ({len(done) - len(tell):,} were too short to tell)" if len(tell) < len(done) else ""
+    if not able:
+        nearest = max(tell, key=lambda p: min(t["estimate"] or 0 for t in p["targets"]))
+        share = percent(min(t["estimate"] or 0 for t in nearest["targets"]))
+        return (
+            f"None of {len(done):,} points meets the SLO with confidence{short}; the nearest, point "
+            f"{nearest['point']}, keeps {share} within it"
+        )
+    aim, currency = aim_of(able), study.get("currency", "$")
+    head = (
+        f"{len(able):,} of {len(done):,} points meet the SLO with confidence{short}"
+        if study["targets"]
+        else f"{len(done):,} points{short}"
+    )
+    value = aim.shown(able[0], currency)
+    return f"{head}; {aim.words} {value}{_chosen([p for p in able if aim.shown(p, currency) == value])}"
 
 
 def too_short(point: dict[str, Any]) -> bool:
@@ -60,6 +89,10 @@ def _search_headline(study: dict[str, Any], left: int) -> str:
     return f"{tried}; {len(study['front']):,} are beaten by no other{meets}"
 
 
+MOST_SETTINGS = 1
+"""Settings that a headline names; more are in the tiles, with the point."""
+
+
 def _chosen(tied: list[dict[str, Any]]) -> str:
     """Return what the best points have in common, or that they tie; the load is none of it."""
     first = tied[0]["settings"]
@@ -69,22 +102,23 @@ def _chosen(tied: list[dict[str, Any]]) -> str:
         for path, value in first.items()
         if path.rpartition(".")[2] not in LOAD and all(p["settings"].get(path) == value for p in tied)
     ]
-    words = f" with {', '.join(shared)}" if shared else ""
-    return f", a tie of {len(tied):,} points{', all' * bool(words)}{words}" if len(tied) > 1 else words
+    if len(tied) > 1:
+        words = f", all with {shared[0]}" if len(shared) == MOST_SETTINGS else ""
+        return f", a tie of {len(tied):,} points{words}"
+    return (
+        f" with {shared[0]}"
+        if len(shared) == MOST_SETTINGS
+        else f", at point {tied[0]['point']}" * bool(shared)
+    )
 
 
-def _at(point: dict[str, Any]) -> str:
-    return settings_words(point["settings"])
-
-
-def _aim(done: list[dict[str, Any]]) -> tuple[str, str]:
-    """Return what makes a point best: its cost where every point has one, else its throughput."""
-    cost = "cost_per_million_output_tokens"
-    if all(point["means"][cost] is not None for point in done):
-        return cost, "the least cost per million output tokens is"
-    if all(point["means"]["goodput_per_gpu"] is not None for point in done):
-        return "goodput_per_gpu", "the most good requests/s per GPU are"
-    return "output_tokens_per_s", "the most output tokens/s are"
+def gap_words(share: float) -> str:
+    """Return how much dearer something is: `the same price`, `25 % more`."""
+    return (
+        "the same price"
+        if abs(share) < 0.005
+        else f"{percent(round(abs(share), 2))} {'more' if share > 0 else 'less'}"
+    )
 
 
 def capacity_headline(study: dict[str, Any]) -> str:
@@ -104,10 +138,17 @@ def capacity_headline(study: dict[str, Any]) -> str:
             "most that was tried, is not shown to be too much"
         )
     estimate = found["estimate"] if found["estimate"] is not None else found["low"]
-    return (
-        f"{number(estimate)} {unit} within the SLO; between {number(found['low'])} and "
-        f"{number(found['high'])} with {confidence} confidence"
+    where = (
+        f"{deployment_words(study['pools'])} carr{_ies(study['pools'])}" if study.get("pools") else "Carried:"
     )
+    return (
+        f"{where} {number(estimate)} {unit} within the SLO "
+        f"({number(found['low'])} to {number(found['high'])} with {confidence} confidence)"
+    )
+
+
+def _ies(pools: list[dict[str, Any]]) -> str:
+    return "ies" if deployment_words(pools).startswith("1 × ") else "y"
 
 
 def capacity_limit(study: dict[str, Any]) -> str:
@@ -120,22 +161,25 @@ def capacity_limit(study: dict[str, Any]) -> str:
 
 def size_headline(study: dict[str, Any]) -> str:
     """Return the sentence at the top of the page of a search for the cheapest deployment."""
+    deployments = f"{study['work']['deployments']:,} deployments"
     if study["feasible"]:
         best = study["feasible"][0]
-        gpus = f"{best['gpus']:,} GPUs are" if best["gpus"] != 1 else "1 GPU is"
-        return (
-            f"{gpus} enough: {best['units']} x {best['words']}, "
-            f"{money(best['price_per_hour'], study.get('currency', '$'))}/h; limited by {best['limited_by']}"
-        )
+        price = money(best["price_per_hour"], study.get("currency", "$"))
+        ties = sum(one["price_per_hour"] == best["price_per_hour"] for one in study["feasible"])
+        name, one = _named(best), best["gpus"] == 1
+        rank = f"one of {ties} that tie as cheapest" if ties > 1 else "the cheapest"
+        return f"{name} meet{'s' * one} the SLO for {price}/h, {rank} of {deployments}"
     if study["missed"]:
         best = study["missed"][0]
-        return (
-            "No deployment of this space meets the SLO with confidence; the nearest, "
-            f"{best['units']} x {best['words']}, misses: {best['shortfall']}"
-        )
+        start = f"None of {deployments} meets the SLO with confidence; the nearest, {_named(best)}"
+        return f"{start}, misses: {best['shortfall']}"
     nearest = max(study["impossible"], key=lambda one: one["nearness"])
     return (
-        "No deployment of this space can meet the SLO; "
+        f"None of {deployments} can meet the SLO; "
         + ("the nearest" if nearest["nearness"] else "none fits, such as")
         + f" {nearest['words']}: {nearest['because']}"
     )
+
+
+def _named(entry: dict[str, Any]) -> str:
+    return deployment_words(entry["pools"]) + types_words(entry["settings"])

@@ -15,7 +15,8 @@ from simserve.report.study_charts import (
     hypervolume_chart,
     setting_charts,
 )
-from simserve.report.study_words import sweep_headline
+from simserve.report.study_words import ranked, sweep_headline
+from simserve.report.tiles.study import basis_of, study_notices, sweep_tiles
 
 TABLE_COLUMNS = (
     ("gpus", "GPUs"),
@@ -42,11 +43,16 @@ def write_sweep_page(study: dict[str, Any], path: Path) -> None:
     charts = setting_charts(study, done) | frontier_charts(study, done) | heat_maps(study, done)
     if study["kind"] == "search":
         charts |= aim_chart(study, done) | hypervolume_chart(study)
+    answer = next(iter(ranked(study, done) or sorted(done, key=_rank)))
     page = render(
         "sweep.html.j2",
         charts,
         title=study["name"],
         headline=sweep_headline(study, done),
+        tiles=sweep_tiles(study, done),
+        warnings=study_notices(study, answer, done),
+        basis=basis_of(answer["means"]),
+        currency=study.get("currency", "$"),
         study=study,
         done=sorted(done, key=_rank),
         left=left,

@@ -62,8 +62,8 @@ def test_the_verdict_is_in_sight_however_wide_the_table(tmp_path: Path, open_pag
     for cell in page.locator("td.slo").all():
         box = cell.bounding_box()
         assert 0 <= box["x"] < box["x"] + box["width"] <= width
-    assert page.inner_text("td:nth-child(9)") == "0.3\u00a0%"
-    assert page.locator("nav a").count() == 4
+    assert page.inner_text("td:nth-child(10)") == "0.3\u00a0%"
+    assert page.locator("nav a").count() == 5
 
 
 @pytest.mark.parametrize(("half_ms", "kind"), [(10.0, "log"), (3000.0, "linear")])

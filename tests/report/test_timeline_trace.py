@@ -30,7 +30,7 @@ def deployment(**changes) -> Deployment:
         }
     }
     pool = {"name": "all", "gpu": "h100_sxm", "replicas": 2}
-    pools = [pool | {"max_model_len": 2048, "gpu_memory_utilization": 0.224}]
+    pools = [pool | {"max_model_len": 2048, "gpu_memory_utilization": 0.231}]
     engine = {
         "preset": "vllm-0.33",
         "max_num_batched_tokens": 1024,

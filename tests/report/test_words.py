@@ -184,6 +184,7 @@ def test_a_load_that_nobody_saw_is_not_said() -> None:
 def sweep_sentence(costs: list[float], **settings: list[Any]) -> str:
     points = [
         {
+            "point": i,
             "settings": {name: values[i] for name, values in settings.items()},
             "means": {"cost_per_million_output_tokens": cost},
             "slo": "met",
