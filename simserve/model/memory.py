@@ -70,7 +70,7 @@ def memory_ledger(
         kv_groups,
         attention_only,
         draft,
-        max_model_len,
+        max_model_len=max_model_len,
     )
     _check(settings)
     ledger = raw_ledger(settings)

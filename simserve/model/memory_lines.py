@@ -30,6 +30,10 @@ def lines_of_stage(settings: MemorySettings, stage: Stage, weights: WeightBytes)
         basis = "16 bit, what expands latents, for decoding without expanding them"
         lines.append(MemoryLine("absorbed attention", absorbed, basis))
     lines += _overhead_lines(settings, stage)
+    if settings.adapter_bytes:
+        lines.append(
+            MemoryLine("adapter slots", settings.adapter_bytes, "16 bit, of the largest rank [assumed]")
+        )
     if settings.draft is not None:
         lines.append(MemoryLine("draft weights", settings.draft.weight_bytes, settings.draft.words))
     return lines

@@ -47,6 +47,8 @@ class MemorySettings:
     """True: FFN layers are on other GPUs (see `ffn_ledger`); norms and routers stay."""
     draft: DraftMemory | None = None
     """What a model that drafts tokens takes."""
+    adapter_bytes: int = 0
+    """What slots for LoRA adapters take of each GPU (see `lora`)."""
     max_model_len: int | None = None
     """Longest sequence; None: the model's."""
     moe_backend: str = ""

@@ -18,6 +18,7 @@ from simserve.model import ModelSpec, Parallelism, check_parallelism, load_model
 from simserve.model.checkpoint import AUTO
 from simserve.model.draft import DraftMemory, draft_memory, drafter_of, eagle3_memory
 from simserve.model.dtypes import WeightsDtype, kv_cache_dtype, weight_types
+from simserve.model.lora import lora_bytes
 from simserve.model.memory_rules import rules_of_release
 from simserve.model.memory_settings import MemorySettings
 from simserve.policy.presets import ENGINES, EnginePreset
@@ -139,8 +140,6 @@ def _flags(row: MemoryRow) -> list[str]:
 
 
 def _check_flags(row: MemoryRow) -> None:
-    if row.text("lora", "none") != "none":
-        raise NotJudged(f"lora = {row.text('lora')}: what it takes is not sized from a table")
     for flag in _flags(row):
         if not _SAY_NOTHING.fullmatch(flag) and not _PIECES.fullmatch(flag):
             raise NotJudged(f"other_flags = {flag}: not modelled")
@@ -190,6 +189,7 @@ def _start(row: MemoryRow, folder: Path) -> Start:
             if preset.policy == "vllm" and degrees.pp == 1
             else None,
             draft=_draft(row, model, degrees, weights, kv),
+            adapter_bytes=_adapters(row, model, degrees),
             max_model_len=longest,
             moe_backend=_mxfp4_kernels(row),
         ),
@@ -201,6 +201,19 @@ def _mxfp4_kernels(row: MemoryRow) -> str:
     """Return which kernels hold MXFP4 experts; empty: those of the release."""
     named = row.text("moe_backend").lower()
     return next((kernels for kernels in ("marlin", "triton", "trtllm") if kernels in named), "")
+
+
+def _adapters(row: MemoryRow, model: ModelSpec, degrees: Parallelism) -> int:
+    """Return the bytes of slots for adapters: `slots:rank`, or a rank by name and slots if not one."""
+    text = row.text("lora", "none")
+    if text == "none":
+        return 0
+    found = re.fullmatch(r"(\d+):(\d+)", text)
+    slots, rank = re.search(r"(?:loras|slots)\W*(\d+)", text), re.search(r"rank\W*(\d+)", text)
+    if found is None and rank is None:
+        raise NotJudged(f"lora = {text}: says no rank; allowed is slots:rank, as in 4:16")
+    sizes = (found[1], found[2]) if found else (slots[1] if slots else "1", rank[1] if rank else "")
+    return lora_bytes(model, int(sizes[0]), int(sizes[1]), tp=degrees.tp, pp=degrees.pp)
 
 
 def _draft(

@@ -27,6 +27,17 @@ LEFT = 80 * 0.9 - (WEIGHTS + PEAK + GIB // 4) / GIB
 """54.88 GiB: by hand, from parameters and the rotary table; 14 B a logit, a row of 4 B for each of 132
 multiprocessors, hidden states, those of sampled rows twice, cuBLAS's workspace; 0.25 GiB of kernels."""
 
+ADAPTER = (
+    2
+    * 16
+    * (
+        32 * (4096 + 4096 + 2 * (4096 + 1024) + 4096 + 4096 + 2 * (4096 + 14336) + 14336 + 4096)
+        + 2 * (4096 + 128256)
+    )
+)
+"""A slot of rank 16: inputs and outputs of q, k, v, o, gate, up, down in 32 layers, and of both ends (92 MB;
+the published adapters of that rank for all its layers have 42 million parameters, 84 MB)."""
+
 
 def _table(folder: Path, *rows: str) -> Path:
     path = folder / "starts.csv"
@@ -42,7 +53,8 @@ def test_pools_terms_and_starts_by_hand(tmp_path: Path) -> None:
         f"small,{MODEL},0.22,2048,none,started,yes,0.6,",
         f"refused,{MODEL},0.2,2048,none,started,yes,,",
         f"accepted,{MODEL},0.9,2048,none,no_kv_room,yes,,",
-        f"adapter,{MODEL},0.9,2048,rank 8,started,yes,1,",
+        f"adapter,{MODEL},0.9,2048,4:16,started,yes,1,",
+        f"adapters,{MODEL},0.9,2048,yes,started,yes,1,",
         f"unscored,{MODEL},0.9,2048,none,other,no,1,",
     )
     ran = CliRunner().invoke(app, ["validate", "memory", str(table), "--json"])
@@ -56,8 +68,9 @@ def test_pools_terms_and_starts_by_hand(tmp_path: Path) -> None:
     assert rows["plain"]["terms_gib"]["torch_peak"]["ours"] == pytest.approx(PEAK / GIB)
     assert facts["summary"]["wrongly_refused"] == ["refused"]
     assert facts["summary"]["wrongly_accepted"] == ["accepted"]
-    assert [one["run_id"] for one in facts["not_judged"]] == ["adapter", "unscored"]
-    assert "lora = rank 8" in facts["not_judged"][0]["reason"]
+    assert [one["run_id"] for one in facts["not_judged"]] == ["adapters", "unscored"]
+    assert rows["plain"]["ours"] - rows["adapter"]["ours"] == pytest.approx(4 * ADAPTER / GIB, abs=1e-6)
+    assert "lora = yes: says no rank" in facts["not_judged"][0]["reason"]
 
 
 @pytest.mark.parametrize(
