@@ -24,14 +24,14 @@ def calibrate(
         ),
     ] = None,
     base: Annotated[
-        str, typer.Option(help="Engine whose constants are the start: vllm, sglang, ideal.")
+        str, typer.Option(help="Engine whose constants to start from: vllm, sglang, ideal.")
     ] = "vllm",
     profiles: Profiles = [],  # noqa: B006
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Fit overhead constants by least squares, and write them with their interval and held-out error.
+    """Fit an engine's overhead constants by least squares; write them with intervals and held-out errors.
 
-    Runs that are fitted are no longer a test. Refuses to fit more constants than the runs can tell apart.
+    Fitted runs no longer count as validation. Refuses to fit more constants than the runs can tell apart.
 
     Example: simserve calibrate --measured path/to/vllm_measured --only 7b-tp1-codegen --out vllm-0.15.yaml
     """

@@ -34,7 +34,7 @@ def capacity(
 ) -> None:
     """Find the highest rate, or number of clients, within the SLO, with its confidence interval.
 
-    The `capacity:` block says what is raised and between which ends; see docs/capacity.md.
+    The `capacity:` block says what to raise, and over which range; see docs/capacity.md.
 
     Examples:
 
@@ -42,7 +42,7 @@ def capacity(
 
     simserve capacity mine.yaml --set capacity.replications=10
 
-    Exit codes: 0 done; 2 the input is wrong; 3 done, but not even the lowest load is shown to be carried.
+    Exit codes: 0 done; 2 the input is wrong; 3 done, but the lowest load is not shown to meet the SLO.
     """
     from simserve.metrics.store import canonical_json
     from simserve.report.capacity_page import write_capacity_page

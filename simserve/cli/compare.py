@@ -32,10 +32,10 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a page that exists.")] = False,
 ) -> None:
-    """Compare runs: each measure, its difference to the first, and the same requests one by one.
+    """Compare runs: every measure with its difference from the baseline, and the same requests one by one.
 
-    What was measured is what the others are compared with. The folder of a run with variants is a
-    comparison by itself; its variants/<name> are runs too.
+    The baseline is what was measured, if anything was, otherwise the first run. A run with variants is
+    compared on its own; its variants/<name> folders are runs too.
 
     Examples:
 
@@ -70,7 +70,7 @@ def _compared(what: list[str], format: str) -> StoredComparison:
         stored = read_comparison(Path(what[0])) if Path(what[0]).is_dir() else None
         if stored is None:
             raise ScenarioError(
-                f"{what[0]}: one run alone; name another, or the folder of a run with variants"
+                f"{what[0]}: is a single run; name a second one, or the folder of a run with variants"
             )
         return stored
     runs: dict[str, StoredRun] = {}
@@ -93,7 +93,7 @@ def _read(name: str, format: str) -> StoredRun:
     from simserve.validate.load_test_run import run_of
 
     if not file_of(name)[0].exists():
-        raise ScenarioError(f"{name}: no such result folder, and no such file of measurements")
+        raise ScenarioError(f"{name}: no such result folder or file of measurements")
     return run_of(read_load_test(name, format))
 
 

@@ -89,5 +89,5 @@ def _paired(base: str, name: str, pairs: dict[str, Any]) -> FittedTable:
 def _unpaired(found: StoredComparison, name: str) -> str:
     both = (found.runs[name], found.runs[found.table["base"]])
     if any(run.measured and not run.measured["per_request"] for run in both):
-        return f"{name}: not compared request by request: statistics alone are on file"
-    return f"{name}: not compared request by request: it was given other requests than {found.table['base']}"
+        return f"{name}: not compared request by request: only statistics were recorded"
+    return f"{name}: not compared request by request: its requests differ from those of {found.table['base']}"

@@ -72,7 +72,7 @@ def init(
     needed: dict[str, Any] = {"--model": model, "--gpu": gpu, **({} if trace else lengths)}
     if missing := [flag for flag, value in needed.items() if value is None]:
         also = "; or give --trace instead of the last three" if missing[-3:] == list(lengths) else ""
-        raise UserError(f"init: give {', '.join(missing)} (only a terminal is asked){also}")
+        raise UserError(f"init: give {', '.join(missing)} (questions are asked on a terminal only){also}")
     slo = {"ttft_ms": slo_ttft_ms, "tpot_ms": slo_tpot_ms}
     wanted = Wanted(
         model=str(model),

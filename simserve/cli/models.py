@@ -52,7 +52,7 @@ def show(
     ],
     gpu: Annotated[
         str | None,
-        typer.Option(autocompletion=completion.gpus, help="GPU whose memory is to be divided up."),
+        typer.Option(autocompletion=completion.gpus, help="GPU to size memory and step times for."),
     ] = None,
     tp: Annotated[int, typer.Option(help="Tensor parallelism.")] = 1,
     pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
@@ -71,18 +71,17 @@ def show(
     engine: Annotated[
         str,
         typer.Option(
-            autocompletion=completion.engines, help="Engine version whose defaults and accounting hold."
+            autocompletion=completion.engines, help="Engine version whose defaults and memory rules apply."
         ),
     ] = "vllm-0.33",
-    sequences: Annotated[int, typer.Option(help="Sequences of the decode step (of one DP rank).")] = 32,
-    context: Annotated[int, typer.Option(help="Their context in tokens.")] = 2048,
-    prompt: Annotated[int, typer.Option(help="Tokens of the prompt of the prefill step.")] = 2048,
+    sequences: Annotated[int, typer.Option(help="Sequences in the decode step, per DP rank.")] = 32,
+    context: Annotated[int, typer.Option(help="Context of each sequence, in tokens.")] = 2048,
+    prompt: Annotated[int, typer.Option(help="Tokens of the prompt in the prefill step.")] = 2048,
     as_json: AsJson = False,
 ) -> None:
-    """Show one model: layers, parameters, KV bytes; with --gpu also where memory and time of a step go.
+    """Show one model: layers, parameters and KV bytes; with --gpu, also its memory and step times.
 
-    The time is that of one decode step and of one prompt, kernel by kernel, and says where each figure
-    comes from.
+    Times are of one decode step and of one prompt, kernel by kernel, with the source of each figure.
 
     Example: simserve models show llama-3.1-70b --gpu h100_sxm --tp 4 --sequences 64 --context 4096
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simserve.latency.profile_file import ProfileTable
 
 app = App(
-    help="Kernel profiles: show, step, import, measure (run) and check latencies of kernels.",
+    help="Kernel latencies: show, import, measure and check them, and see what a step is made of.",
     no_args_is_help=True,
     epilog="Examples:"
     "\n\nsimserve profile show h100_sxm"
@@ -95,8 +95,8 @@ def step(
         ),
     ],
     gpu: Annotated[str, typer.Argument(autocompletion=completion.gpus, help="GPU, as in a scenario.")],
-    decodes: Annotated[int, typer.Option(help="Sequences that compute one token each.")] = 0,
-    context: Annotated[int, typer.Option(help="Their mean context.")] = 1024,
+    decodes: Annotated[int, typer.Option(help="Sequences that decode one token each.")] = 0,
+    context: Annotated[int, typer.Option(help="Mean context of these sequences, in tokens.")] = 1024,
     prefill: Annotated[int, typer.Option(help="New tokens of one prompt chunk.")] = 0,
     cached: Annotated[int, typer.Option(help="Tokens of that prompt that are cached.")] = 0,
     tp: Annotated[int, typer.Option(help="Tensor parallelism.")] = 1,

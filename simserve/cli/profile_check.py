@@ -35,7 +35,7 @@ def check(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the page if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Judge a profile: coverage of models, expected error, odd rows, agreement with the shipped tables.
+    """Check a profile: coverage of models, expected errors, odd rows, agreement with the shipped tables.
 
     Example: simserve profile check profiles --models llama-3.1-70b --tp 8 --html check.html
     """

@@ -19,7 +19,7 @@ def run(
     gpu_name: Annotated[
         str, typer.Option("--gpu-name", help="Name of the profile, as a scenario will say; cpu: this CPU.")
     ],
-    budget: Annotated[str, typer.Option(help="Time to take, such as 90s, 20m, 1h.")] = "20m",
+    budget: Annotated[str, typer.Option(help="Time limit, such as 90s, 20m, 1h.")] = "20m",
     models: Annotated[
         list[str], typer.Option("--models", help="Model whose shapes to measure; may be repeated.")
     ] = ["llama-3.1-8b"],  # noqa: B006
@@ -38,7 +38,7 @@ def run(
         list[str], typer.Option("--backends", help="Only these libraries; may be repeated (default: all).")
     ] = [],  # noqa: B006
     out: Annotated[Path, typer.Option(help="Folder to write <gpu>/<op>.parquet into.")] = Path("profiles"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an earlier run.")] = False,
     threads: Annotated[int, typer.Option(help="CPU threads (default: torch's own choice).")] = 0,
     device: Annotated[str, typer.Option(help="cuda or cpu (default: cpu if --gpu-name is cpu).")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, measure nothing.")] = False,

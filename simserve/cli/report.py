@@ -30,7 +30,7 @@ def report(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an exported file that exists.")] = False,
 ) -> None:
-    """Write report.html of a finished run or study again, from its stored results alone.
+    """Rebuild report.html of a finished run or study from its stored results.
 
     Examples:
 

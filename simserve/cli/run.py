@@ -48,7 +48,7 @@ def run(
         False, "--fail-on-slo", help="Exit with 3 unless the SLO is met (missed, or inconclusive)."
     ),
 ) -> None:
-    """Simulate a scenario; write report.html and its data to a folder, print a summary and the path.
+    """Simulate a scenario; write report.html and its data to a folder, and print a summary.
 
     Examples:
 
@@ -62,10 +62,10 @@ def run(
 
     simserve run scenarios/demo.yaml --timeline --window 10s:20s
 
-    A scenario with variants (`compare`) is run with each of them, and the report compares them.
+    Variants (`compare`) are all run, and the report compares them.
 
-    Exit codes: 0 done; 1 an internal error; 2 the input is wrong; 3 done, but in one of the runs nothing
-    completed, or the queue grew until the end, or (with --fail-on-slo) the SLO is not met.
+    Exit codes: 0 done; 1 an internal error; 2 the input is wrong; 3 done, but a run
+    completed nothing, is overloaded or too short to tell, or (with --fail-on-slo) does not meet the SLO.
     """
     from simserve.cli.progress import shown_progress
     from simserve.cli.verdict import warnings_of

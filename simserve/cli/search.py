@@ -42,7 +42,7 @@ def search(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Search the space of the `search:` block for points that are best in one or several aims.
+    """Search the space of the `search:` block for the points that are best for one or more goals.
 
     Needs optuna; in your clone: pip install -e '.\\[search]'.
 
@@ -78,7 +78,7 @@ def search(
 
         front = [point for point in study["points"] if point["point"] in study["front"]]
         print_sweep({**study, "points": front})
-        print(f"{len(front)} points that no other beats, of {len(study['points'])}")
+        print(f"{len(front)} of {len(study['points'])} points are on the Pareto front: none beats them")
         print(f"Report: {folder / 'report.html'}")
         for line in run_commands(study, folder):
             print(line)

@@ -22,7 +22,7 @@ File = Annotated[
     str, typer.Argument(autocompletion=completion.scenario_files, help="Scenario file, or one that ships.")
 ]
 Out = Annotated[Path | None, typer.Option(help="Result folder; default: reports/<name>-<command>.")]
-Force = Annotated[bool, typer.Option("--force", help="Start anew, even if the folder holds a study.")]
+Force = Annotated[bool, typer.Option("--force", help="Start over, even if the folder holds a study.")]
 Overrides = Annotated[
     list[str], typer.Option("--set", metavar="PATH=VALUE", help="Change one value; may be repeated.")
 ]
@@ -32,7 +32,7 @@ Workers = Annotated[
         min=1, max=4096, help="Maximum number of parallel runs; default: as many as cores and memory allow."
     ),
 ]
-ExecutorName = Annotated[str, typer.Option("--executor", help="Where the runs are done: local or ray.")]
+ExecutorName = Annotated[str, typer.Option("--executor", help="Where to run: local or ray.")]
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Ignore results cached by other studies.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary: only the path.")]

@@ -116,10 +116,12 @@ def convert(
     ] = None,
     option: Options = None,
     columns: Columns = None,
-    lossy: Annotated[bool, typer.Option("--lossy", help="Leave out what the format cannot hold.")] = False,
+    lossy: Annotated[
+        bool, typer.Option("--lossy", help="Drop what the format cannot hold, and say what.")
+    ] = False,
     force: Force = False,
 ) -> None:
-    """Convert a trace to another format; what that format cannot hold is refused, or named with --lossy.
+    """Convert a trace to another format; refuse to drop anything, unless told to with --lossy.
 
     IN may be what vllm bench serve, SGLang's bench_serving, AIPerf, guidellm or inference-perf measured.
 
@@ -148,7 +150,9 @@ def synth(
         Path | None, typer.Option(help="YAML file with a specification, instead of PRESET.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed; default: the preset's own, or 0.")] = None,
-    requests: Annotated[int | None, typer.Option(min=1, help="Requests to generate instead.")] = None,
+    requests: Annotated[
+        int | None, typer.Option(min=1, help="Number of requests, instead of the preset's.")
+    ] = None,
     to_format: Annotated[
         str | None, typer.Option("--to", help="azure, mooncake, vidur or plain; default by OUT's ending.")
     ] = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,13 +11,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simserve.cli import validate_measured, validate_memory, validate_published
-from simserve.cli.help import App
+from simserve.cli.help import App, Group
+from simserve.errors import UserError
 
 if TYPE_CHECKING:
     from simserve.validate.golden import Comparison
     from simserve.validate.golden_file import LogRefused
 
+
+class _Validate(Group):
+    """Points those who want a scenario checked to the command for that."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0].endswith((".yaml", ".yml")):
+            raise UserError(
+                "validate compares simserve with recordings of real systems; "
+                f"to check a scenario: {shlex.join(['simserve', 'run', args[0], '--check'])}"
+            )
+        return super().resolve_command(ctx, args)
+
+
 app = App(
+    cls=_Validate,
     no_args_is_help=True,
     epilog="Example: simserve validate golden tests/conformance",
 )
@@ -42,8 +58,8 @@ def golden(
 ) -> None:
     """Replay step-by-step logs of real vLLM and SGLang schedulers through the policies.
 
-    Engine, version and settings are read from each log. A log that tells of something which a replay does
-    not follow is refused. Ends with 3 if any step differs, else with 2 if any log was refused.
+    Engine, version and settings are read from each log. Logs with events that a replay
+    cannot follow are refused. Exit codes: 3 if any step differs, otherwise 2 if any log was refused.
 
     Example: simserve validate golden tests/conformance
     """
@@ -51,7 +67,7 @@ def golden(
 
     logs, others = logs_in(place)
     if others:
-        print(f"{len(others)} JSON-lines files are no scheduling logs: {others[0]} ...", file=sys.stderr)
+        print(f"{len(others)} JSON-lines files are not scheduling logs: {others[0]} ...", file=sys.stderr)
     compared, refused = _replays(logs, place, quiet)
     if as_json:
         print(json.dumps(_facts(compared, refused), indent=2))

@@ -19,7 +19,7 @@ def memory(
     table: Annotated[Path, typer.Argument(metavar="FILE", help="Table of starts of engines (CSV).")],
     as_json: AsJson = False,
 ) -> None:
-    """Size the memory of each start, and compare room for the KV cache, terms, and whether it starts.
+    """Compare memory with what real engines reported at start: KV cache, each term, whether they started.
 
     Models and GPUs that do not ship are looked for in configs/ and gpus/ beside the table. Errors are in
     per cent of the pool, or of 1 GiB if the pool is smaller. Rows that are not judged are listed with the

@@ -16,7 +16,7 @@ def warnings_of(summary: Summary, fail_on_slo: bool) -> list[str]:
     if counts.abandoned:
         lines.append(
             f"clients gave up on {counts.abandoned:,} of {counts.requests:,} requests; "
-            f"{counts.wasted_tokens:,} output tokens were made for nobody"
+            f"{counts.wasted_tokens:,} output tokens were wasted"
         )
     if summary.stability.verdict == "unstable":
         lines.append(f"unstable, the load is not carried: {summary.stability.reason}")

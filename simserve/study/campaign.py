@@ -207,4 +207,4 @@ def check_folder(folder: Path, force: bool) -> None:
             f"{folder}: is not the folder of a study, it holds {', '.join(foreign[:3])}{more}"
         )
     if present and journal.NAME not in present and not force and present - {journal.LOCK, journal.HOLDER}:
-        raise ScenarioError(f"{folder}: holds a study without its journal; --force starts anew")
+        raise ScenarioError(f"{folder}: holds a study without its journal; --force starts over")

@@ -71,7 +71,7 @@ class Journal:
                 if value.get("study") != study:
                     raise ScenarioError(
                         f"{path.parent}: holds another study (the scenario, its files or simserve have "
-                        "changed since); give another folder, or --force to start anew"
+                        "changed since); give another folder, or --force to start over"
                     )
                 continue
             self.outcomes[value["key"]] = Outcome(value["key"], value["row"], value["reason"])

@@ -93,7 +93,7 @@ def test_statistics_alone(replayed: Path, simserve: Call) -> None:
     assert rows["whole.ttft_ms.p90"]["values"]["report.json"] is None
     assert rows["whole.ttft_ms.p90"]["differences"]["sim"] is None
     assert table["paired"]["sim"] is None
-    assert "statistics alone" in simserve("compare", "report.json", replayed).stdout
+    assert "only statistics were recorded" in simserve("compare", "report.json", replayed).stdout
 
 
 def test_two_simulations(replayed: Path, simserve: Call) -> None:
@@ -127,9 +127,9 @@ def test_a_folder_with_variants_is_a_comparison(small: Path, simserve: Call) -> 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("sim",), "one run alone"),
+        (("sim",), "a single run"),
         (("sim", "sim"), "a run is named twice"),
-        (("sim", "nope.json"), "no such result folder, and no such file"),
+        (("sim", "nope.json"), "no such result folder or file of measurements"),
         (("sim", "bench.json", "--format", "vlm"), "unknown format of measurements"),
         (("sim", "empty.json"), "the file is empty"),
     ],

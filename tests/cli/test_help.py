@@ -63,6 +63,12 @@ def test_help_keeps_the_brackets_of_extras(command: str, extra: str, simserve: C
     assert extra in " ".join(words)
 
 
+def test_validate_points_to_the_check_of_a_scenario(simserve: Call) -> None:
+    done = simserve("validate", "my service.yaml")
+    assert done.exit_code == 2
+    assert "simserve run 'my service.yaml' --check" in done.stderr
+
+
 def every_command(group: Any = None, *path: str) -> list[tuple[str, ...]]:
     group = group or typer.main.get_group(app)
     context = typer.Context(group)
