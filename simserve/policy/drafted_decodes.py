@@ -166,9 +166,10 @@ class DraftedDecodes(DecodeGroup):
         return int(self._held[now]) - self._taken
 
     def take_next(self, pool: Pool, needed: int) -> None:
-        """Take the `needed` blocks of the next step."""
+        """Take the `needed` blocks of the next step; enter in the cache those that its tokens fill."""
         pool.take(needed)
         self.booked(needed)
+        self._fill(pool, 0)
 
     def booked(self, needed: int) -> None:
         """The next step's `needed` blocks are taken."""
@@ -181,6 +182,28 @@ class DraftedDecodes(DecodeGroup):
         first = self.step - self._base
         pool.take(int(self._held[first + steps - 1] - self._held[first + done - 1]))
         self._taken = int(self._held[first + steps - 1])
+        self._fill(pool, steps - 1)
+
+    def full_blocks(self, request: Request, ahead: int = 0) -> int:
+        """Return the full blocks of tokens known when the step after `ahead` more is planned.
+
+        As without drafts (`window_decodes`), a step's own tokens are known but for its last; of a result in
+        flight nothing is.
+        """
+        member = self._members[request.id]
+        own = self.step + ahead - member.joined - self._lags
+        known = int(member.computed[own]) if own >= 0 else self._before(member)
+        return (known + 1) // self.block_size
+
+    def steps_blocked(self) -> int:
+        """Return the steps, the next included, after which no block was filled since it."""
+        if not self.pool.quoted:
+            return super().steps_blocked()
+        now = {request.id: self.full_blocks(request) for request, *_ in self._members.values()}
+        for ahead in range(1, self.block_size):
+            if any(self.full_blocks(one, ahead) > now[one.id] for one, *_ in self._members.values()):
+                return ahead
+        return self.block_size
 
     def blocks_within(self, steps: int) -> int:
         """Return the new blocks that the next `steps` steps need together."""
@@ -204,6 +227,12 @@ class DraftedDecodes(DecodeGroup):
         self.context = int(self._computed[self.step - self._base])
 
     # -- parts -----------------------------------------------------------------------------------------
+
+    def _fill(self, pool: Pool, ahead: int) -> None:
+        """Enter in the cache what members have filled once the step after `ahead` more is planned."""
+        if pool.quoted:
+            for member in self._members.values():
+                pool.fill(member.request, self.full_blocks(member.request, ahead))
 
     def _member(self, request: Request, computed: int, blocks: int, pause: Pause) -> _Member:
         draws = np.arange(pause.verified, pause.verified + self._base + _AHEAD - self.step)

@@ -155,3 +155,52 @@ def test_a_draft_model_takes_a_row_of_each_request() -> None:
         started(made, 3, 3)
         made.add(Request(9, 0, 50, 10))
         assert step(made).chunks[0].tokens == left
+
+
+class Quoted(SameStart):
+    """All requests hold the same tokens, but for the 8th: prompts quote an answer still being made."""
+
+    quoted = True
+
+    def keys(self, request: Request, blocks: int) -> list[int]:
+        """The blocks of every request have the same names."""
+        return [n + 1000 * (request.id == 8) for n in range(blocks)]
+
+
+def hit_of(batch: VerifyBatch, number: int) -> list[int]:
+    return [chunk.cached for chunk in batch.chunks if chunk.request.id == number]
+
+
+@pytest.mark.parametrize(("planned_ahead", "found_in"), [(False, 1), (True, 2)])
+def test_a_block_that_drafts_fill_is_found_as_without(planned_ahead: bool, found_in: int) -> None:
+    """A prompt of 3 tokens and its first answer token fill a block of 4.
+
+    The token is known when step 1 is planned; planned ahead, step 1 does not know it, and step 2 does.
+    """
+    for asked_in in (1, 2):
+        made = policy((1.0,), content=Quoted(), async_scheduling=planned_ahead)
+        started(made, 3)
+        if asked_in == 2:
+            step(made)
+        made.add(Request(9, 0, 6, 10))
+        assert hit_of(step(made), 9) == [4 if asked_in >= found_in else 0]
+
+
+def test_a_block_is_filled_while_a_prompt_is_in_progress() -> None:
+    """Requests are then looked at one by one."""
+    made = policy((1.0,), content=Quoted(), async_scheduling=False, long_prefill_token_threshold=2)
+    started(made, 3)
+    made.add(Request(8, 0, 40, 10))
+    step(made)
+    made.add(Request(9, 0, 6, 10))
+    batch = step(made)
+    assert hit_of(batch, 8) == [2]
+    assert hit_of(batch, 9) == [4]
+
+
+def test_a_blocked_prompt_is_looked_at_when_a_block_is_filled() -> None:
+    """Two tokens a step: 4, 6, 8, 10, 12 are known when the next five steps are planned."""
+    made = policy((1.0,), content=Quoted(), async_scheduling=False)
+    started(made, 3)
+    assert [made.group.full_blocks(made.run_list[0], ahead) for ahead in range(5)] == [1, 1, 2, 2, 3]
+    assert made.group.steps_blocked() == 2
