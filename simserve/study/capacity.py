@@ -6,6 +6,10 @@ carried for certain if the lower bound of every target meets it, and too much fo
 of one misses it. Bisection finds where each of the three stops holding: the lower bound, the estimate, the
 upper bound. As the interval of the share holds the true share with some confidence, [first, last] holds the
 true capacity with the same. A load whose run is too short to tell is made longer (see `long_enough`).
+
+Just below the load at which work piles up, a run carries what a longer one does not: an overload of a share e
+leaves e * n requests waiting, which chance explains up to CHANCE * sqrt(n). So a load next to one that is not
+carried is run with at least (CHANCE / precision) ** 2 requests before it counts as carried.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 from simserve.core import Trace
 from simserve.errors import ScenarioError
-from simserve.metrics.stability import UNSTABLE
+from simserve.metrics.stability import CHANCE, UNSTABLE
 from simserve.metrics.targets import Judged, Target, judge, requests_needed, targets_of
 from simserve.scenario.build import slo_of
 from simserve.scenario.load import LoadedScenario, changed
@@ -25,7 +29,7 @@ from simserve.scenario.study_spec import CapacitySpec
 from simserve.scenario.workload import build_trace
 from simserve.study.campaign import Campaign
 from simserve.study.facts import facts_of
-from simserve.study.long_enough import Group, missing_words, run_long_enough, too_short
+from simserve.study.long_enough import Group, missing_words, run_long_enough, too_short, with_requests
 from simserve.study.points import distinct, summarised, verdict
 from simserve.study.row import Row
 from simserve.units import NS_PER_S
@@ -77,8 +81,14 @@ class Search:
         precision: float,
         whole: bool = False,
         ahead: Callable[[int], None] = lambda loads: None,
+        longer: Runs | None = None,
     ) -> None:
-        """`whole`: loads are whole numbers. `precision` is relative. `ahead` hears how many may follow."""
+        """`whole`: loads are whole numbers. `precision` is relative. `ahead` hears how many may follow.
+
+        `longer` runs loads that are next to an overload with enough requests to tell.
+        """
+        self._longer = longer
+        self._confirmed: set[float] = set()
         self._runs = runs
         self._ahead = ahead
         self._targets = targets
@@ -111,7 +121,7 @@ class Search:
             # All three ends move at once: what one looks at narrows the others too.
             brackets = [self._bracket(level, low, high) for level in LEVELS]
             wanted = [self._between(*b) for b in brackets if b is not None and not self._close(*b)]
-            if not wanted:
+            if not wanted and not self._confirm(brackets):
                 break
             self._ahead(self._likely(brackets) - len(set(wanted)))
             self.look(wanted)
@@ -121,6 +131,18 @@ class Search:
             self._end(ends[1], "estimate", low, high, upper=False),
             self._end(ends[2], "high", low, high, upper=True),
         )
+
+    def _confirm(self, brackets: Sequence[tuple[float, float] | None]) -> bool:
+        """Run lower ends of brackets long enough, where work piles up at the upper; false if they were."""
+        wanted = {one[0] for one in brackets if one is not None and _piles_up(self.rows[one[1]])}
+        loads = sorted(wanted - self._confirmed)
+        if self._longer is None or not loads:
+            return False
+        self._confirmed |= set(loads)
+        for load, rows in zip(loads, self._longer(loads), strict=True):
+            self.rows[load] = rows
+            self._held.pop(load, None)
+        return True
 
     def _bracket(self, level: Level, low: float, high: float) -> tuple[float, float] | None:
         """Return the neighbouring loads between which a level stops holding; None if there are none.
@@ -163,6 +185,11 @@ class Search:
 
     def _rounded(self, load: float) -> float:
         return float(round(load)) if self._whole else float(f"{load:.6g}")
+
+
+def _piles_up(rows: Sequence[Row]) -> bool:
+    """Return True if a load fails because it is not carried, or may not be."""
+    return any(row["stability"] == UNSTABLE or too_short(row) for row in rows)
 
 
 def require_capacity(it: LoadedScenario) -> CapacitySpec:
@@ -236,8 +263,7 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
     def misses(rows: Sequence[Row]) -> bool:
         return verdict(rows, targets, spec.confidence)["slo"] == "missed"
 
-    def runs(loads: Sequence[float]) -> list[list[Row]]:
-        wanted = [settings(load) for load in loads]
+    def run(loads: Sequence[float], wanted: Sequence[dict[str, Any]]) -> list[list[Row]]:
         found = run_long_enough(campaign, wanted, spec.replications, spec.longest, misses)
         groups.update(zip(loads, found, strict=True))
         rows = [group.rows for group in found]
@@ -248,10 +274,23 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
             campaign.show()
         return rows
 
+    def runs(loads: Sequence[float]) -> list[list[Row]]:
+        return run(loads, [settings(load) for load in loads])
+
+    def longer(loads: Sequence[float]) -> list[list[Row]]:
+        wanted = {}
+        for load in loads:
+            now = max(row["requests"] for row in groups[load].rows)
+            grown = with_requests(it, groups[load].settings, now, min(telling(spec), spec.longest))
+            if grown is not None:
+                wanted[load] = grown
+        run(list(wanted), list(wanted.values()))
+        return [groups[load].rows for load in loads]
+
     def ahead(loads: int) -> None:
         campaign.counts.expected = loads * spec.replications
 
-    search = Search(runs, targets, spec.confidence, spec.precision, spec.of != "rate", ahead)
+    search = Search(runs, targets, spec.confidence, spec.precision, spec.of != "rate", ahead, longer)
     if spec.curve:
         ahead(search._likely([(spec.low, spec.high)] * len(LEVELS)) + 2)
         search.look([search._rounded(load) for load in _spread(spec.low, spec.high, spec.curve)])
@@ -284,6 +323,11 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
         "notes": [*_notes(points, targets, spec), *_too_few(points, found, spec)],
         "points": points,
     }
+
+
+def telling(spec: CapacitySpec) -> int:
+    """Return the requests that tell a load from one that is larger by the precision."""
+    return math.ceil((CHANCE / spec.precision) ** 2)
 
 
 def _require_told(

@@ -88,7 +88,14 @@ def missing_words(it: LoadedScenario, group: Group, longest: int) -> str:
 def lengthened(it: LoadedScenario, point: Settings, group: Group, longest: int) -> Settings | None:
     """Return the settings of a point with twice the requests of its last runs; None if there are no more."""
     now = max(row["requests"] for row in group.rows)
-    wanted = min(2 * now, longest)
+    return with_requests(it, point, now, min(2 * now, longest))
+
+
+def with_requests(it: LoadedScenario, point: Settings, now: int, wanted: int) -> Settings | None:
+    """Return the settings of a point that has `now` requests with as many as wanted, or all that there are.
+
+    None if it has them already, or there are no more. The first `now` requests stay the same.
+    """
     if wanted <= now:
         return None
     workload = changed(it, point).scenario.workload
@@ -100,8 +107,8 @@ def lengthened(it: LoadedScenario, point: Settings, group: Group, longest: int) 
     if limit and wanted <= own:
         return {**point, **limit}
     name = "requests" if workload.synthetic.requests is not None else "duration_s"
-    base = getattr(workload.synthetic, name)
-    grown = base * wanted / own
+    base = workload.synthetic.grown_from or getattr(workload.synthetic, name)
+    grown = getattr(workload.synthetic, name) * wanted / own
     return {
         **point,
         **limit,
