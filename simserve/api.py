@@ -24,6 +24,7 @@ from simserve.report.headline import headline
 from simserve.scenario import Scenario, build_all, load_scenario
 from simserve.scenario.load import LoadedScenario, loaded_mapping, mapping_of
 from simserve.scenario.simulated import simulate_all, write_all
+from simserve.study.advice import advise
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -111,21 +112,24 @@ def run(
     *,
     out: str | Path | None = None,
     force: bool = False,
+    advice: bool = False,
     **set: Any,
 ) -> Run:
     """Simulate a scenario: a file, what a file would hold, or a `Scenario`.
 
     Keywords change values by their path, as `--set` does: `**{"pools.0.tp": 2}`, or `pools__0__tp=2`. With
-    `out` the result folder is written too, page and all; `force` replaces one that is there.
+    `out` the result folder is written too, page and all; `force` replaces one that is there. `advice` looks
+    for changes that would help, in short runs, as the command line does for a scenario without variants.
 
     Raises `ScenarioError` with one line per problem.
     """
     it = _loaded(scenario, [f"{path.replace('__', '.')}={_yaml(value)}" for path, value in set.items()])
     deployments = build_all(it)
+    found = advise if advice and len(deployments) == 1 else None
     if out is not None:
-        write_all(deployments, Path(out), force, "simserve.run")
+        write_all(deployments, Path(out), force, "simserve.run", advise=found)
         return load(out)
-    runs = {name: one.stored("simserve.run") for name, one in simulate_all(deployments)}
+    runs = {name: one.stored("simserve.run") for name, one in simulate_all(deployments, advise=found)}
     base, *variants = runs
     name = base if variants else it.scenario.name
     return Run(name, runs[base], {variant: Run(variant, runs[variant]) for variant in variants})

@@ -44,13 +44,13 @@ def test_importing_simserve_loads_nothing() -> None:
 def test_the_command_line_gives_the_same(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(json.dumps(SMALL))
     CliRunner().invoke(app, ["run", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out")])
-    here, there = simserve.run(SMALL), simserve.load(tmp_path / "out")
+    here, there = simserve.run(SMALL, advice=True), simserve.load(tmp_path / "out")
     assert here.summary == there.summary
     assert here.requests.equals(there.requests)
     assert here.timeline.equals(there.timeline)
     assert here.scenario == there.scenario
     assert here.name == there.name == "Small"
-    kept = simserve.run(tmp_path / "small.yaml", out=tmp_path / "kept")
+    kept = simserve.run(tmp_path / "small.yaml", out=tmp_path / "kept", advice=True)
     assert kept.summary == here.summary
     assert (tmp_path / "kept" / "report.html").is_file()
     with pytest.raises(simserve.ScenarioError, match="exists already"):

@@ -71,8 +71,12 @@ def simulate_all(
     deployments: Mapping[str, Deployment],
     progress: RunProgress | None = None,
     window: tuple[int, int] | None = None,
+    advise: Advise | None = None,
 ) -> Iterator[tuple[str, Simulated]]:
-    """Simulate a scenario and its variants, the base first; `window` (ns) records the steps in it."""
+    """Simulate a scenario and its variants, the base first; `window` (ns) records the steps in it.
+
+    `advise` finds what would help after each run; it changes none of the run's own numbers.
+    """
     scenario = next(iter(deployments.values())).loaded.scenario
     seeds = seeds_of(scenario.seed, scenario.replications)  # variants have none of their own
     for name, deployment in deployments.items():
@@ -82,6 +86,8 @@ def simulate_all(
         log = StepLog(Window(*window)) if window else None
         result = deployment.simulate(progress, log)
         summary, bands = _replicated(deployment, result, seeds, progress, shown)
+        if advise:
+            summary = replace(summary, advice=advise(deployment, summary, progress))
         yield name, Simulated(deployment, result, summary, bands, log.result() if log else None)
 
 
@@ -94,33 +100,27 @@ def write_all(
     window: tuple[int, int] | None = None,
     advise: Advise | None = None,
 ) -> dict[str, Summary]:
-    """Simulate a scenario and its variants into a result folder, whole or not at all.
-
-    `advise` finds what would help after each run; it changes none of the run's own numbers.
-    """
+    """Simulate a scenario and its variants into a result folder, whole or not at all; see `simulate_all`."""
     from simserve.report import write_report
 
     base, *variants = deployments
     summaries = {}
     with staged(folder, force) as staging:
-        for name, done in simulate_all(deployments, progress, window):
-            summary = done.summary
-            if advise:
-                summary = replace(summary, advice=advise(done.deployment, summary, progress))
+        for name, done in simulate_all(deployments, progress, window, advise):
             into = staging if name == base else staging / VARIANTS / name
             into.mkdir(parents=True, exist_ok=True)
             others = {one: deployments[one] for one in variants} if name == base else None
             write_run(
                 into,
                 done.result,
-                summary,
+                done.summary,
                 done.deployment.resolved_yaml(others),
                 done.deployment.manifest(command),
                 done.deployment.slo,
                 steps=done.steps,
                 bands=done.bands,
             )
-            summaries[name] = summary
+            summaries[name] = done.summary
         if variants:
             write_comparison(staging, base, variants)
         write_report(staging)
