@@ -32,6 +32,7 @@ _BYTES = {
     "mxfp4": 0.5 + 1 / 32,  # an 8-bit scale per 32
 }
 """Bytes per parameter, scales included."""
+_MARLIN_FP8_BYTES = 1 + 2 / 128
 _KERNELS = {
     "int4_g64": "int4",
     "int4_g32": "int4",
@@ -105,6 +106,8 @@ class WeightFormat:
     """Bytes per parameter of each kind of part, scales included."""
 
     types: WeightTypes
+    marlin_fp8: bool = False
+    """True if Marlin's kernels hold fp8 blocks: they repeat the scale of 128 x 128 for each output, in 16 bit."""
 
     @property
     def expert_bytes(self) -> float:
@@ -113,7 +116,8 @@ class WeightFormat:
 
     def of(self, kind: str) -> float:
         """Return the bytes per parameter of a part of that kind (see `parts.Kind`)."""
-        return _BYTES[self.types.of(kind)]
+        dtype = self.types.of(kind)
+        return _MARLIN_FP8_BYTES if self.marlin_fp8 and dtype == "fp8_block" else _BYTES[dtype]
 
 
 def weight_types(dtype: WeightsDtype, experts_dtype: str | None = None) -> WeightTypes:

@@ -71,6 +71,7 @@ def raw_ledger(settings: MemorySettings) -> MemoryLedger:
         redundant_experts=settings.redundant_experts,
         experts_dtype=settings.experts_dtype,
         mxfp4=settings.mxfp4_kernels,
+        marlin_fp8=settings.marlin_fp8,
     )
     if settings.attention_only:
         weights = [replace(one, dense_ffn=0, shared_expert=0, routed_expert=0) for one in weights]

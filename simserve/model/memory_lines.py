@@ -111,7 +111,8 @@ def _overhead_lines(settings: MemorySettings, stage: Stage) -> list[MemoryLine]:
     if rules.of_free_memory:
         return [*lines, _taken_before(settings)]
     ranks = degrees.tp * degrees.dp  # stages connect after the memory is measured
-    peers = rules.peer_bytes if degrees.tp > 1 and settings.gpu.nvlink else 0
+    symmetric = degrees.tp > 1 and settings.gpu.nvlink is not None and arch >= 90
+    peers = rules.peer_bytes if symmetric else 0
     peers = peers or nccl_bytes(ranks)
     kernels = rules.kernels(arch, degrees.tp * degrees.pp * degrees.dp)
     basis = f"kernels and workspaces {kernels / GIB:.2f} GiB"

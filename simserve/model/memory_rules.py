@@ -39,7 +39,8 @@ class MemoryRules:
     joined_kernels_bytes: int | None = None
     """The same of one of several processes, which loaded some before the engine first looked; None: equal."""
     peer_bytes: int = 0
-    """What ranks of tensor parallelism map of each other over NVLink; 0: communication buffers alone."""
+    """What ranks of tensor parallelism map of each other over NVLink on Hopper and later; 0: communication
+    buffers alone."""
     of_free_memory: bool = False
     """True if the share is of what is free once context and communicators are there, not of the GPU."""
     mxfp4: str = "plain"
@@ -68,8 +69,8 @@ _JOINED_KERNELS = round(0.07 * GIB)
 """The same of a pipeline's stages in 0.19 (Llama-3.1-8B, pp 2 and 4)."""
 _PEERS = round(2.03 * GIB)
 """What tp 2 and 4 add to that in 0.19: 2.00 and 2.06 GiB for Llama-3.1-8B (same sweep); other models there
-are within 0.1 GiB. Taken for 0.17 and from 0.21 on too [assumption]. GPUs without NVLink: communication
-buffers."""
+are within 0.1 GiB. Taken for 0.17 and from 0.21 on too [assumption]. GPUs without NVLink, and those before
+Hopper, which have no symmetric memory in vLLM (`SYMM_MEM_ALL_REDUCE_MAX_SIZES`): communication buffers."""
 _LESS_ON_AMPERE = round(0.10 * GIB)
 """Four starts on an RTX 3090 in 0.17.1 leave 0.02 to 0.04 GiB beside the sampler's peak, where an H100 has
 0.13 (vllm-offload-profiles)."""

@@ -76,3 +76,8 @@ class MemorySettings:
         if self.rules.mxfp4 == "marlin" or not 90 <= self.gpu.sm_arch < 110:
             return "marlin"
         return "trtllm" if self.gpu.sm_arch >= 100 else "triton"
+
+    @property
+    def marlin_fp8(self) -> bool:
+        """True if fp8 weights go through Marlin: the GPU has no units for fp8 (vLLM)."""
+        return self.rules.activation_inside and self.gpu.sm_arch < 89

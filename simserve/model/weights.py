@@ -7,7 +7,7 @@ routed experts spread over all tp x dp GPUs of a stage, whole (ep) or cut; norms
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simserve.errors import ScenarioError
 from simserve.model.dtypes import WeightFormat, WeightsDtype, weight_format
@@ -62,15 +62,17 @@ def weight_bytes_per_stage(
     redundant_experts: int = 0,
     experts_dtype: str | None = None,
     mxfp4: str = "plain",
+    marlin_fp8: bool = False,
 ) -> list[WeightBytes]:
     """Return the weights of one GPU of each pipeline stage, first to last.
 
     `redundant_experts` are copies per MoE layer beyond the model's own; `experts_dtype` is that of routed
-    experts where it differs; `mxfp4` names the kernels as which MXFP4 experts are held (see `mxfp4_padding`).
-    Raises `ScenarioError` if the degrees do not divide the model.
+    experts where it differs; `mxfp4` names the kernels as which MXFP4 experts are held (see `mxfp4_bytes`);
+    `marlin_fp8`: Marlin's hold those in fp8. Raises `ScenarioError` if the degrees do not divide the model.
     """
     check_parallelism(spec, parallelism, redundant_experts)
-    spread = _Spread(parallelism, redundant_experts, weight_format(weights_dtype, experts_dtype))
+    fmt = replace(weight_format(weights_dtype, experts_dtype), marlin_fp8=marlin_fp8)
+    spread = _Spread(parallelism, redundant_experts, fmt)
     return [_stage_bytes(spec, stage, spread, mxfp4) for stage in pipeline_stages(spec, parallelism.pp)]
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.model import Parallelism, load_model, memory_ledger, memory_rules
+from simserve.model.ledger import raw_ledger
+from simserve.model.memory_settings import MemorySettings
 from simserve.model.weights import weight_bytes_per_stage
 from simserve.units import GIB
 
@@ -103,3 +107,19 @@ def test_what_lies_outside_the_share_must_fit_beside_it():
     with pytest.raises(ScenarioError, match=r"CUDA context 0.51, CUDA graphs 0.91.*at most 0.98 would leave"):
         ledger("llama-3.1-8b", "vllm-0.19", 1, "bf16", 0.99)
     assert ledger("llama-3.1-8b", "vllm-0.19", 1, "bf16", 0.98).kv_blocks > 0
+
+
+def test_marlin_repeats_the_scales_of_blocks_where_a_gpu_has_no_fp8():
+    """MiniMax M2.7 on four A100 (vLLM 0.22.1): a 16-bit scale per 128 inputs and output, 0.8 GiB more."""
+    spec, four = load_model("minimax-m2.5"), Parallelism(tp=4)
+    held = [
+        weight_bytes_per_stage(spec, four, "fp8_block", marlin_fp8=it)[0].routed_expert
+        for it in (False, True)
+    ]
+    assert held[1] / held[0] == pytest.approx((1 + 2 / 128) / (1 + 4 / 128**2), rel=1e-6)
+    assert (held[1] - held[0]) / GIB == pytest.approx(0.8, abs=0.02)
+    settings = MemorySettings(spec, load_gpu("a100_sxm"), four, "fp8_block", "bf16", 16, 0.9, 2048, 256)
+    assert raw_ledger(settings).line("routed expert weights").bytes == held[1]
+    assert (
+        raw_ledger(replace(settings, gpu=load_gpu("h100_sxm"))).line("routed expert weights").bytes == held[0]
+    )
