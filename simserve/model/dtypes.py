@@ -107,7 +107,7 @@ class WeightFormat:
 
     types: WeightTypes
     marlin_fp8: bool = False
-    """True if Marlin's kernels hold fp8 blocks: they repeat the scale of 128 x 128 for each output, in 16 bit."""
+    """True if Marlin holds fp8 blocks: a 16-bit scale for each output and 128 inputs."""
 
     @property
     def expert_bytes(self) -> float:
