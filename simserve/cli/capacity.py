@@ -17,6 +17,7 @@ from simserve.cli.study_options import (
     Workers,
     command,
     opened,
+    warn,
 )
 
 
@@ -60,6 +61,7 @@ def capacity(
         write_recommended(it, folder, study)
         write_json(folder / "study.json", study)
         write_capacity_page(study, folder / "report.html")
+    warn(study)
     if as_json:
         print(canonical_json(study), end="")
     elif quiet:

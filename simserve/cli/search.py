@@ -19,6 +19,7 @@ from simserve.cli.study_options import (
     Workers,
     command,
     opened,
+    warn,
 )
 
 
@@ -69,6 +70,7 @@ def search(
         write_recommended(it, folder, study)
         write_json(folder / "study.json", study)
         write_sweep_page(study, folder / "report.html")
+    warn(study)
     if as_json:
         print(canonical_json(study), end="")
     elif quiet:

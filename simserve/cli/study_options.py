@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -75,6 +75,14 @@ def _resumable(stop: KeyboardInterrupt, done: int, force: bool) -> str:
     again = "repeat the command without --force" if force else "repeat the command"
     runs = "1 run is" if done == 1 else f"{done:,} runs are"
     return f"{stopped.words(stop)}: {runs} done and kept; {again} to resume"
+
+
+def warn(study: dict[str, Any]) -> None:
+    """Print what the runs of a study warned of."""
+    from simserve.report.study_warnings import study_warnings
+
+    for line in study_warnings(study):
+        typer.echo(f"warning: {line}", err=True)
 
 
 def command(kind: str, file: str, overrides: list[str]) -> str:

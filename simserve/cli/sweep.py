@@ -17,6 +17,7 @@ from simserve.cli.study_options import (
     Workers,
     command,
     opened,
+    warn,
 )
 
 
@@ -56,6 +57,7 @@ def sweep(
         write_table(folder / "results.parquet", records, paths)
         write_json(folder / "study.json", study)
         write_sweep_page(study, folder / "report.html")
+    warn(study)
     if as_json:
         print(canonical_json(study), end="")
     elif quiet:

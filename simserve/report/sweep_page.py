@@ -43,7 +43,7 @@ def write_sweep_page(study: dict[str, Any], path: Path) -> None:
     charts = setting_charts(study, done) | frontier_charts(study, done) | heat_maps(study, done)
     if study["kind"] == "search":
         charts |= aim_chart(study, done) | hypervolume_chart(study)
-    answer = next(iter(ranked(study, done) or sorted(done, key=_rank)))
+    answer = next(iter(ranked(study, done) or sorted(done, key=_rank)), None)
     page = render(
         "sweep.html.j2",
         charts,
@@ -51,7 +51,7 @@ def write_sweep_page(study: dict[str, Any], path: Path) -> None:
         headline=sweep_headline(study, done),
         tiles=sweep_tiles(study, done),
         warnings=study_notices(study, answer, done),
-        basis=basis_of(answer["means"]),
+        basis=basis_of(answer["means"]) if answer else {},
         currency=study.get("currency", "$"),
         study=study,
         done=sorted(done, key=_rank),

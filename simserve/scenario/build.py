@@ -18,6 +18,7 @@ from simserve.scenario.clients import check_give_up, give_up_ns
 from simserve.scenario.files import portable
 from simserve.scenario.load import LoadedScenario, loaded
 from simserve.scenario.manifest import manifest
+from simserve.scenario.nodes import beyond_node
 from simserve.scenario.pool import BuiltPool, build_pool
 from simserve.scenario.resolved import resolved_yaml
 from simserve.scenario.router import build_router, check_router, router_assumptions
@@ -84,7 +85,18 @@ class Deployment:
     def summarize(self, result: Result) -> Summary:
         """Return the summary of a run of this deployment."""
         closed = self.loaded.scenario.workload.closed_loop is not None
-        return summarize(result, self.slo, closed_loop=closed)
+        summary = summarize(result, self.slo, closed_loop=closed)
+        return replace(summary, warnings=[*summary.warnings, *self.warnings])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know before the result: links between nodes that are taken for granted."""
+        lines = [
+            f"pool {pool.spec.name}: {line}" if len(self.pools) > 1 else line
+            for pool in self.pools
+            for line in beyond_node(pool.spec, pool.gpu)
+        ]
+        return tuple(dict.fromkeys(lines))
 
     def manifest(self, command: str) -> dict[str, Any]:
         """Return what the run was made of (no machine paths, no time stamps); `command` remakes it."""

@@ -41,6 +41,7 @@ from simserve.scenario.moe import (
     steps_together,
 )
 from simserve.scenario.moe_spec import EXPERT_LOAD_KEYS, ExpertLoadSpec
+from simserve.scenario.nodes import beyond_node
 from simserve.scenario.pool_plan import Limit, half_options, plan_pool
 from simserve.scenario.pool_spec import PoolSpec
 from simserve.scenario.speculation import Speculation, plain_latency
@@ -177,7 +178,7 @@ def build_pool(
     with loaded.blame("pools", index, "expert_load"):
         experts = _experts(loaded, index, model, ffn.gpu if ffn else gpu, spec, latency)
     assumptions = _assumptions(engine, latency) + tier_assumptions(tiers, link)
-    assumptions += _types_of(loaded, index, model, spec)
+    assumptions += _types_of(loaded, index, model, spec) + beyond_node(spec, gpu)
     assumptions += grouping(model, spec, engine).assumptions + afd_assumptions(ffn)
     assumptions += speculation.assumptions if speculation is not None else ()
     return BuiltPool(

@@ -32,6 +32,7 @@ def summarised(rows: Sequence[Row], targets: Sequence[Target], confidence: float
         "replications": len(rows),
         "stability": _worst([row["stability"] for row in rows]),
         "limited_by": rows[0]["limited_by"],
+        "warnings": rows[0]["warnings"],
         "needed_requests": max((row.get("needed_requests") or 0 for row in rows), default=0) or None,
         **verdict(rows, targets, confidence),
     }

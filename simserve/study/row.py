@@ -94,6 +94,7 @@ def row_of(summary: Summary) -> Row:
         for pool in figures["pools"]
     ]
     row["limited_by"] = limited_by(figures["limits"])
+    row["warnings"] = summary.warnings
     return row
 
 

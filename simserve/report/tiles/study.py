@@ -11,6 +11,7 @@ from simserve.metrics.names import short_names
 from simserve.report.deployment_words import deployment_words, options_words, types_words
 from simserve.report.format import latency, money, number, percent
 from simserve.report.stored import Float64
+from simserve.report.study_warnings import study_warnings
 from simserve.report.study_words import Aim, aim_of, gap_words, ranked
 from simserve.report.tiles.spark import course_line, share_bar
 from simserve.report.tiles.tile import BASES, JUDGED, Tile, basis_tile
@@ -147,8 +148,8 @@ def basis_of(means: dict[str, Any]) -> dict[str, float]:
 
 
 def study_notices(study: dict[str, Any], answer: Point | None, points: Sequence[Point]) -> list[str]:
-    """Return what the reader of a study must know first: its notes, and how much is no measurement."""
-    found = list(study.get("notes", []))
+    """Return what the reader of a study must know first: notes, warnings of runs, and estimates."""
+    found = [*study.get("notes", []), *study_warnings(study)]
     if answer is not None:
         found += [notice.text for notice in basis_notices(basis_of(answer["means"]))]
     most = max((point["means"].get("estimated_share") or 0.0 for point in points), default=0.0)
