@@ -50,7 +50,7 @@ def figure(ratio: float, differs: str | None) -> dict[str, object]:
 def test_a_fifth_is_worth_a_reason(ratio: float, named: bool) -> None:
     text = effects_block({"x": [figure(ratio, "because")]})
     assert ("because" in text) == named
-    assert f"| x | f | 2.00\u00a0× | {2 * ratio:.2f}\u00a0× | {ratio:.2f} |" in text
+    assert f"| x | f | 2\u00a0× | {2 * ratio:.2f}\u00a0× | {ratio:.2f} |" in text
 
 
 def test_a_page_without_the_marks_is_refused(tmp_path: Path) -> None:

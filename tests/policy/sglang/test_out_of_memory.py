@@ -24,7 +24,7 @@ engine:
   chunked_prefill_size: 128
   enable_mixed_chunk: true
 workload: {{trace: t.csv, max_tokens: exact}}
-pools: [{{gpu: rtx_4090, gpu_memory_utilization: 0.69, max_model_len: 8500}}]
+pools: [{{gpu: rtx_4090, gpu_memory_utilization: 0.6965, max_model_len: 8500}}]
 """
 
 
