@@ -133,7 +133,8 @@ def _taken_before(settings: MemorySettings) -> MemoryLine:
 
 
 def _full_step(settings: MemorySettings) -> FullStep:
-    lasting = not settings.types.of("routed_expert").startswith(settings.rules.bufferless)
+    own = 100 <= settings.gpu.sm_arch < 110  # TensorRT-LLM's kernels, which bring their own buffers
+    lasting = not own and not settings.types.of("routed_expert").startswith(settings.rules.bufferless)
     processors = settings.gpu.multiprocessors
     return FullStep(
         settings.parallelism,

@@ -123,3 +123,17 @@ def test_marlin_repeats_the_scales_of_blocks_where_a_gpu_has_no_fp8():
     assert (
         raw_ledger(replace(settings, gpu=load_gpu("h100_sxm"))).line("routed expert weights").bytes == held[0]
     )
+
+
+def test_experts_keep_buffers_by_kernel():
+    """Qwen3-30B-A3B: 8,192 tokens x 8 picks x (2048 + 2048) x 2 B, 0.5 GiB; kernels of a B200 keep none."""
+    kept = 8192 * 8 * (2048 + 2048) * 2
+    spec, rules = load_model("qwen3-30b-a3b"), memory_rules("vllm-0.19")
+    settings = MemorySettings(
+        spec, load_gpu("h100_sxm"), Parallelism(), "fp8_block", "bf16", 16, 0.9, 8192, 1024, rules
+    )
+    peak = raw_ledger(settings).line("activation peak").bytes
+    without = replace(settings, rules=replace(rules, keeps_expert_buffers=False))
+    assert peak - raw_ledger(without).line("activation peak").bytes == kept
+    b200 = raw_ledger(replace(settings, gpu=load_gpu("b200_sxm"))).line("activation peak").bytes
+    assert b200 < peak - kept + 16 * 151_936 * 4 + 1  # it has 16 multiprocessors more
