@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import html
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,6 +135,35 @@ def test_a_comparison_says_what_its_variants_change(results: Callable[..., list[
     for variant in table["variants"]:
         assert table["changes"][variant], variant
         assert table["paired"][variant]["ttft_ms"]["requests"] == N
+
+
+def heading(folder: Path) -> str:
+    """Return the sentence with which a page begins."""
+    found = re.search(r"<h1[^>]*>(.*?)</h1>", (folder / "report.html").read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return html.unescape(re.sub(r"<[^>]+>", "", found[1])).replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_page_begins_with_one_short_sentence(results: Callable[..., list[Path]], name: str) -> None:
+    said = heading(results(name)[0])
+    assert 0 < len(said.split()) <= 25, said
+    assert said.endswith("."), said
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_the_headline_of_a_comparison_answers(results: Callable[..., list[Path]], name: str) -> None:
+    """The SLO first, no setting by its key, and a variant with another load is never called better."""
+    folder = results(name)[0]
+    said, table = heading(folder), json.loads((folder / "compare.json").read_text())
+    if json.loads((folder / "summary.json").read_text())["slo_verdict"]:
+        assert "SLO" in re.split("[;:]", said)[0], said
+    changes = [change["name"] for found in table["changes"].values() for change in found]
+    assert not [key for key in changes if "_" in key and key in said], said
+    for variant, found in table["changes"].items():
+        loads = {"rate", "rate_scale", "users", "concurrency", "requests"}
+        if any(change["name"].rpartition(".")[2] in loads for change in found):
+            assert not re.search(rf"(with|\() ?{re.escape(variant)}\b", said), said
 
 
 def values(folder: Path, key: str) -> dict[str, float]:

@@ -168,6 +168,7 @@ def sentence(
     unstable: tuple[str, ...] = (),
     slo: dict[str, str] | None = None,
     kept: dict[str, float] | None = None,
+    closed: bool = False,
 ) -> str:
     names = list(changes)
     return (
@@ -192,6 +193,7 @@ def sentence(
                 },
                 slo,
                 kept=kept,
+                closed=closed,
             )
         )
         .striptags()
@@ -227,6 +229,32 @@ def test_several_variants_say_who_is_best_and_what_it_costs() -> None:
     ]
     changes = {"small": [(TOKENS[0], 512, 256)], "large": [TOKENS]}
     assert sentence(rows, changes) == ("Against base, p99 ITL ranges from −75 % (small) to +25 % (large).")
+
+
+def test_a_closed_loop_is_compared_by_what_it_serves() -> None:
+    """60 of 100 tokens/s are 40 % less, 107 are 7 % more, however much the first tokens wait."""
+    rows = [
+        measure("whole.ttft_ms.p50", base=100, skewed=900, placed=100),
+        measure("rates.output_tokens_per_s", "number", base=100, skewed=60, placed=107),
+    ]
+    changes = {"skewed": [("expert_load", "uniform", "zipf")], "placed": [("placement", None, "topology")]}
+    assert sentence(rows, changes, closed=True) == (
+        "Against base, output tokens/s range from −40 % (skewed) to +7 % (placed)."
+    )
+
+
+@pytest.mark.parametrize("key", ["closed_loop.concurrency", "workload.rate_scale", "synthetic.requests"])
+def test_a_variant_with_another_load_is_not_ranked(key: str) -> None:
+    rows = [measure("whole.tpot_ms.p50", base=100, few=1, draft=50, drafts=80)]
+    said = sentence(rows, {"few": [(key, 64, 4)], "draft": [], "drafts": []})
+    assert said == "Against base, median TPOT falls by up to 50 % with draft."
+
+
+def test_runs_that_tie_share_the_end() -> None:
+    rows = [measure("whole.tpot_ms.p50", base=100, a=50, b=50.001)]
+    assert sentence(rows, {"a": [], "b": []}).endswith("by up to 50 % with a and b.")
+    rows = [measure("whole.tpot_ms.p50", base=100, a=50, b=50, c=50)]
+    assert sentence(rows, {"a": [], "b": [], "c": []}).endswith("by up to 50 % with 3 runs.")
 
 
 def test_an_unstable_variant_wins_nothing() -> None:
