@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from simserve.errors import ScenarioError, UserError
+from simserve.report.format import money
 from simserve.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -114,12 +115,14 @@ def _price(deployment: Deployment) -> Iterator[str]:
         + facts.beside_price_per_hour
         for facts in all_facts
     )
-    line = f"{sum(map(_gpus, all_facts))} GPUs cost {per_hour:,.2f} per hour"
+    gpus, currency = sum(map(_gpus, all_facts)), deployment.loaded.scenario.currency
+    line = f"{gpus} GPU{'s cost' if gpus > 1 else ' costs'} {money(per_hour, currency)}/h"
     trace = deployment.trace
     span_ns = int(trace.arrival_ns.max() - trace.arrival_ns.min())
     if deployment.loaded.scenario.workload.closed_loop is None and span_ns > 0:
         tokens_per_hour = float(trace.output_tokens.sum()) / span_ns * NS_PER_S * 3600
-        line += f", {per_hour / tokens_per_hour * 1e6:,.2f} per million output tokens if this load is carried"
+        per_million = money(per_hour / tokens_per_hour * 1e6, currency)
+        line += f", {per_million} per million output tokens if this load is carried"
     yield line
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from typing import Any
 
@@ -9,7 +10,8 @@ from rich.console import Console
 
 from simserve.cli.fitted import FittedTable
 from simserve.metrics.names import short_names
-from simserve.report.format import number, percent
+from simserve.report.deployment_words import deployment_words, options_words, types_words
+from simserve.report.format import money, number, percent
 from simserve.report.study_words import size_headline
 
 MOST_ROWS = 30
@@ -34,7 +36,7 @@ def print_sweep(study: dict[str, Any]) -> None:
             number(means["ttft_ms.p99"]),
             number(means["tpot_ms.p50"]),
             number(means["output_tokens_per_s"]),
-            number(means["cost_per_million_output_tokens"]),
+            money(means["cost_per_million_output_tokens"], study["currency"]),
             slo_words(point),
         )
     console = _console()
@@ -57,7 +59,8 @@ def _heading(name: str) -> str:
 def _console() -> Console:
     """Return the terminal; where there is none, lines wide enough for a table."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
+    asked = console.is_terminal or "COLUMNS" in os.environ
+    return console if asked else Console(highlight=False, width=PLAIN_WIDTH)
 
 
 def slo_words(point: dict[str, Any]) -> str:
@@ -75,10 +78,11 @@ def print_size(study: dict[str, Any]) -> None:
     for title, entries in (("meets the SLO", study["feasible"]), ("misses", study["missed"])):
         for one in entries[:MOST_SIZES]:
             why = one["shortfall"] or f"limited by {one['limited_by']}; breaks first: {one['breaks_first']}"
+            price = money(one["price_per_hour"], study["currency"])
+            chosen = options_words(one["settings"])
+            name = deployment_words(one["pools"]) + types_words(one["settings"])
             console.print(
-                f"{title}: {number(one['price_per_hour'])}/h, {one['units']} x {one['words']} "
-                f"({one['gpus']} GPU{'s' if one['gpus'] != 1 else ''}): {why}",
-                soft_wrap=True,
+                f"{title}: {price}/h, {', '.join(filter(None, (name, chosen)))}: {why}", soft_wrap=True
             )
         _more(console, title, len(entries))
     for one in study["impossible"][:MOST_SIZES]:

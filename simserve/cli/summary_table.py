@@ -15,6 +15,7 @@ from simserve.metrics.advice import advice_words
 from simserve.metrics.distribution import Distribution
 from simserve.metrics.limit_words import both_words
 from simserve.metrics.replications import Estimate
+from simserve.report.format import money
 from simserve.report.warnings import ALL_ESTIMATED
 from simserve.scenario import Scenario
 
@@ -109,7 +110,8 @@ def _lines(scenario: Scenario, summary: Summary) -> list[str]:
         found = summary.slo_verdict
         lines.append(f"SLO {found.outcome}: {found.text}. Judged by {found.basis}")
     if summary.cost_per_million_output_tokens is not None:
-        lines.append(f"{summary.cost_per_million_output_tokens:,.2f} per million output tokens")
+        cost = money(summary.cost_per_million_output_tokens, scenario.currency)
+        lines.append(f"{cost} per million output tokens")
     for limit in summary.limits:
         pool = f"{limit.pool}: " if len(summary.limits) > 1 else ""
         lines.append(f"{pool}limited by {limit.resource} ({both_words(asdict(limit))}): {limit.evidence}")

@@ -33,9 +33,16 @@ def test_five_settings_and_five_numbers_stand_in_80_columns_unbroken(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(study_text, "PLAIN_WIDTH", 80)
-    print_sweep({"name": "Wide", "paths": PATHS, "points": [point("missed", 0.62), point("met", 1.0)]})
+    print_sweep(
+        {
+            "name": "Wide",
+            "currency": "$",
+            "paths": PATHS,
+            "points": [point("missed", 0.62), point("met", 1.0)],
+        }
+    )
     lines = capsys.readouterr().out.splitlines()
-    row = ["h100_sxm", "16", "4", "13482", "351", "127,380", "39.2", "1,405", "31.6"]
+    row = ["h100_sxm", "16", "4", "13482", "351", "127,380", "39.2", "1,405", "$31.62"]
     assert [line.split() for line in lines[-2:]] == [
         [*row, "missed", "62", "%"],
         [*row, "met", "100", "%"],
@@ -44,8 +51,10 @@ def test_five_settings_and_five_numbers_stand_in_80_columns_unbroken(
 
 
 def test_the_answer_of_a_size_is_not_pushed_off_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
-    missed = {"price_per_hour": 5.0, "units": 2, "words": "h100_sxm, tp 1", "gpus": 2, "shortfall": "late"}
+    pools = [{"name": "all", "gpu": "h100_sxm", "gpu_name": "H100 SXM", "replicas": 2, "tp": 1}]
+    missed = {"price_per_hour": 5.0, "gpus": 2, "pools": pools, "settings": {}, "shortfall": "late"}
     study = {
+        "currency": "$",
         "feasible": [],
         "missed": [missed] * 40,
         "impossible": [{"words": "l40s, tp 1", "because": "no room"}] * 5,
