@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simserve.errors import ScenarioError, TraceError, UserError, nearest
-from simserve.hardware import GpuSpec, load_gpu
+from simserve.hardware import GpuSpec, gpus_called, load_gpu
 from simserve.model import ModelSpec, Parallelism, check_parallelism, load_model
 from simserve.model.checkpoint import AUTO
 from simserve.model.draft import DraftMemory, draft_memory, drafter_of, eagle3_memory
@@ -291,6 +291,16 @@ def _model(row: MemoryRow, configs: Path) -> ModelSpec:
         return load_model(str(path))
 
 
+def _as_its_chip(gpu: GpuSpec) -> GpuSpec:
+    """Return a GPU that says its memory alone with the links and size of the chip in a shipped one."""
+    for name in gpus_called(gpu.name.partition("_")[0]):
+        shipped = load_gpu(name)
+        found = {"nvlink": gpu.nvlink or shipped.nvlink}
+        found["multiprocessors"] = gpu.multiprocessors or shipped.multiprocessors
+        return gpu.model_copy(update=found)
+    return gpu
+
+
 def _gpu(row: MemoryRow, folder: Path) -> GpuSpec:
     name = row.text("gpu")
     try:
@@ -299,7 +309,7 @@ def _gpu(row: MemoryRow, folder: Path) -> GpuSpec:
         beside = re.sub(r"[^a-z0-9]+", "_", name.lower())
         if not (folder / beside / "gpu.json").is_file():
             raise
-        gpu = load_gpu(beside, [folder])
+        gpu = _as_its_chip(load_gpu(beside, [folder]))
     total = row.number("gpu_total_gib")
     if total is None:
         return gpu

@@ -133,3 +133,25 @@ def test_the_terms_of_recorded_starts() -> None:
     assert abs(terms["weights"]["worst"]) <= 0.2
     assert abs(terms["torch_peak"]["worst"]) <= 0.1
     assert abs(terms["non_torch"]["worst"]) <= 0.25
+
+
+def test_a_gpu_that_says_its_memory_alone_has_the_links_of_its_chip(tmp_path: Path) -> None:
+    """An H20 of 141 GB is one of 96 GB with more memory: two ranks over NVLink map 2.03 GiB of each other."""
+    fields = {
+        "title": "NVIDIA H20 141GB", "sm_arch": 90, "gpus_per_node": 8,
+        **{name: {"value": 1e12, "source": "test", "date": "2026"} for name in ("hbm_bandwidth", "pcie")},
+        "hbm": {"value": 140 * GIB, "source": "test", "date": "2026"},
+        "peak": {"bf16": {"value": 1e12, "source": "test", "date": "2026"}},
+    }  # fmt: skip
+    folder = tmp_path / "gpus" / "h20_141gb"
+    folder.mkdir(parents=True)
+    (folder / "gpu.json").write_text(json.dumps(fields))
+    path = tmp_path / "starts.csv"
+    path.write_text(
+        "run_id,engine,version,model,gpu,tp,non_torch_gib,outcome\n"
+        "a,vllm,0.19.0,meta-llama/Llama-3.1-8B-Instruct,H20-141GB,2,2.07,started\n"
+    )
+    facts = as_json([judge(one, tmp_path) for one in read_memory_rows(path)])
+    assert not facts["not_judged"]
+    (row,) = facts["rows"]
+    assert row["terms_gib"]["non_torch"]["ours"] == pytest.approx(2.07, abs=0.04)
