@@ -15,7 +15,8 @@ import numpy as np
 from simserve.model.ledger import MemoryLedger, raw_ledger
 from simserve.model.memory_outside import outside_shortage
 from simserve.units import GIB
-from simserve.validate.memory_rows import MemoryRow, NotJudged, Start, start_of
+from simserve.validate.memory_rows import MemoryRow
+from simserve.validate.memory_start import NotJudged, Start, start_of
 
 _TERMS = {
     "torch_peak": "activation peak",
