@@ -85,3 +85,47 @@ def test_as_much_load_fits_as_is_said(scenario_file, changes, rate: int) -> None
     assert found.resource == "nothing"
     _, most = limit_of(scenario_file(*changes, *shape, ("rate_per_s: 8", "rate_per_s: 400")))
     assert found.times_load == pytest.approx(most / rate, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "shares", "is_kv"),
+    [
+        # steps that read much KV: a larger batch makes them longer
+        ((("value: 300", "value: 2000"), ("value: 20}", "value: 400}")), (0.5, 0.79), False),
+        # room for some 25 requests beside the weights: a larger batch costs next to nothing
+        ((("value: 300", "value: 300"), ("value: 20}", "value: 200}")), (0.24, 0.2535), True),
+    ],
+)
+def test_kv_capacity_is_named_only_if_twice_the_blocks_bring_a_fifth(
+    scenario_file, shape, shares, is_kv: bool
+) -> None:
+    rates, blocks = [], []
+    for share in shares:
+        pool = ("gpu: h100_sxm", f"gpu: h100_sxm\n    gpu_memory_utilization: {share}")
+        path = scenario_file(
+            *shape, pool, ("requests: 40", "requests: 800"), ("rate_per_s: 8", "rate_per_s: 60")
+        )
+        found, rate = limit_of(path)
+        if not rates:
+            assert found.admission == "KV capacity"
+            assert max(found.waits, key=lambda words: found.waits[words]) == "KV blocks"
+            assert (found.resource == "KV capacity") == is_kv
+        rates.append(rate)
+        blocks.append(build(load_scenario(path)).pools[0].kv_blocks)
+    assert blocks[1] / blocks[0] == pytest.approx(2, rel=0.1)
+    assert (rates[1] / rates[0] > 1.2) == is_kv
+
+
+def test_decoding_many_short_contexts_is_limited_by_hbm_bandwidth(scenario_file) -> None:
+    decodes = ("value: 300", "value: 100"), ("value: 20}", "value: 500}"), ("requests: 40", "requests: 800")
+    found, _ = limit_of(scenario_file(*decodes, ("rate_per_s: 8", "rate_per_s: 100")))
+    assert (found.resource, found.step) == ("HBM bandwidth", "HBM bandwidth")
+
+
+def test_a_small_model_without_overlap_spends_its_steps_on_the_host(scenario_file) -> None:
+    """Kernels of 0.6 billion parameters take less than a millisecond, the gap between steps takes 11.3 ms."""
+    engine = "{preset: sglang-0.5.23, overhead: scenarios/overheads/sglang-no-overlap.yaml}"
+    small = ("llama-3.1-8b", "qwen3-0.6b"), ("engine: vllm-0.33", f"engine: {engine}")
+    found, _ = limit_of(scenario_file(*small))
+    assert found.step == "launches and host"
+    assert found.step_time["launches and host"] > 0.8
