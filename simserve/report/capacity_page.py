@@ -13,6 +13,7 @@ from simserve.report.tiles.study import basis_of, capacity_tiles, carried_point,
 CURVES = (
     ("ttft_ms.p99", "TTFT p99, ms"),
     ("tpot_ms.p50", "TPOT p50, ms"),
+    ("itl_ms.p99", "ITL p99, ms"),
     ("output_tokens_per_s", "output tokens/s"),
 )
 TABLE_COLUMNS = (
@@ -117,7 +118,9 @@ def _curve(study: dict[str, Any], key: str, label: str) -> Figure:
     layout: dict[str, Any] = _layout(study, label) | {"shapes": _interval_shapes(study)}
     values = [p["means"][key] for p in points]
     least = min([*values, *(ends[0] for ends in error if ends)])
-    if least > 0 and max(values) / min(values) > 20:  # a whisker that reaches 0 has no place on a log axis
+    if (
+        "_ms" in key and least > 0 and max(values) / min(values) > 20
+    ):  # a whisker that reaches 0 has no place on a log axis
         layout["yaxis"] |= {"type": "log", "dtick": "D2" if max(values) / least < 100 else 1}
     else:
         layout["yaxis"]["rangemode"] = "tozero"

@@ -82,11 +82,14 @@ def too_short(point: dict[str, Any]) -> bool:
 
 
 def _search_headline(study: dict[str, Any], left: int) -> str:
-    tried = f"{len(study['points']):,} points tried" + (f", {left:,} of which cannot be run" if left else "")
+    tried = f"{len(study['points']):,} points tried"
+    lost = f"; {left:,} could not run" if left else ""
     if not study["front"]:
-        return f"{tried}; none meets the SLO with confidence"
-    meets = " of those that meet the SLO with confidence" if study["targets"] else ""
-    return f"{tried}; {len(study['front']):,} are beaten by no other{meets}"
+        return f"None of {tried} meets the SLO with confidence{lost}"
+    within = " within the SLO" if study["targets"] else ""
+    front = len(study["front"])
+    best = "are the best trade-offs" if front > 1 else "is the best"
+    return f"{front:,} of {tried} {best}{within}{lost}"
 
 
 MOST_SETTINGS = 1

@@ -15,8 +15,8 @@ from simserve.report.study_charts import (
     hypervolume_chart,
     setting_charts,
 )
-from simserve.report.study_words import ranked, sweep_headline
-from simserve.report.tiles.study import basis_of, study_notices, sweep_tiles
+from simserve.report.study_words import sweep_headline
+from simserve.report.tiles.study import answer_of, basis_of, study_notices, sweep_tiles
 
 TABLE_COLUMNS = (
     ("gpus", "GPUs"),
@@ -43,7 +43,7 @@ def write_sweep_page(study: dict[str, Any], path: Path) -> None:
     charts = setting_charts(study, done) | frontier_charts(study, done) | heat_maps(study, done)
     if study["kind"] == "search":
         charts |= aim_chart(study, done) | hypervolume_chart(study)
-    answer = next(iter(ranked(study, done) or sorted(done, key=_rank)), None)
+    answer = answer_of(study, done)
     page = render(
         "sweep.html.j2",
         charts,

@@ -10,9 +10,10 @@ import numpy as np
 from simserve.metrics.names import short_names
 from simserve.report.deployment_words import deployment_words, options_words, types_words
 from simserve.report.format import latency, money, number, percent
+from simserve.report.load_words import LOAD
 from simserve.report.stored import Float64
 from simserve.report.study_warnings import study_warnings
-from simserve.report.study_words import Aim, aim_of, gap_words, ranked
+from simserve.report.study_words import aim_of, gap_words, ranked
 from simserve.report.tiles.spark import course_line, share_bar
 from simserve.report.tiles.tile import BASES, JUDGED, Tile, basis_tile
 from simserve.report.warnings import ESTIMATED, basis_notices
@@ -121,18 +122,19 @@ def sweep_tiles(study: dict[str, Any], done: Sequence[Point]) -> list[Tile]:
     if not able:
         return [tile for tile in (good, tried) if tile is not None]
     aim = aim_of(able)
-    best = able[0]
-    rest = [point for point in able if aim.shown(point, currency) != aim.shown(best, currency)]
-    ties = len(able) - len(rest)
+    tied = [point for point in able if aim.shown(point, currency) == aim.shown(able[0], currency)]
+    rest = [point for point in able if point not in tied]
+    best = answer_of(study, done) or able[0]
+    label, judged = f"Best: {aim.label}", "better" * bool(met)
+    if len(tied) > 1:
+        first = Tile(label, aim.shown(best, currency), f"{len(tied)} points tie", judged=judged)
+        fastest = _choice("Of these, least TTFT p99", latency(best["means"].get(_TAIL)), best)
+    else:
+        first, fastest = _choice(label, aim.shown(best, currency), best, judged), None
     tiles: list[Tile | None] = [
-        _choice(
-            f"Best: {aim.label}" + f", {ties} points tie" * (ties > 1),
-            best,
-            aim,
-            currency,
-            "better" * bool(met),
-        ),
-        _choice("Runner-up", rest[0], aim, currency) if rest else None,
+        first,
+        fastest,
+        _choice("Runner-up", aim.shown(rest[0], currency), rest[0]) if rest else None,
         good,
         _latencies(best["means"]),
         Tile("Limited by", best["limited_by"], long=True) if best.get("limited_by") else None,
@@ -140,6 +142,20 @@ def sweep_tiles(study: dict[str, Any], done: Sequence[Point]) -> list[Tile]:
         basis_tile(basis_of(best["means"])),
     ]
     return [tile for tile in tiles if tile is not None]
+
+
+_TAIL = "ttft_ms.p99"
+"""What chooses between points that tie."""
+
+
+def answer_of(study: dict[str, Any], done: Sequence[Point]) -> Point | None:
+    """Return the best point of a sweep; of those that tie, the one with the least p99 of TTFT."""
+    able = ranked(study, done) or list(done)
+    if not able:
+        return None
+    aim, currency = aim_of(able), study.get("currency", "$")
+    tied = [point for point in able if aim.shown(point, currency) == aim.shown(able[0], currency)]
+    return min(tied, key=lambda point: point["means"].get(_TAIL) or 0.0)
 
 
 def basis_of(means: dict[str, Any]) -> dict[str, float]:
@@ -167,10 +183,14 @@ def carried_point(study: dict[str, Any]) -> Point | None:
     return next((p for p in reversed(study["points"]) if low is not None and p["load"] <= low), None)
 
 
-def _choice(label: str, point: Point, aim: Aim, currency: str, judged: str = "") -> Tile:
-    names = short_names(point["settings"])
-    rows = [(names[path], f"{value}", "") for path, value in point["settings"].items()]
-    return Tile(label, aim.shown(point, currency), f"point {point['point']}", judged=judged, rows=rows)
+def _choice(label: str, value: str, point: Point, judged: str = "") -> Tile:
+    """Return a point with its settings; the load is none of them, nobody chooses it."""
+    settings = {path: v for path, v in point["settings"].items() if path.rpartition(".")[2] not in LOAD}
+    names = short_names(settings)
+    rows = [
+        (names[path].replace("_", "_\u200b"), f"{v}", "") for path, v in settings.items()
+    ]  # may break there
+    return Tile(label, value, f"point {point['point']}", judged=judged, rows=rows)
 
 
 def _kept(point: Point) -> Tile | None:
