@@ -157,7 +157,8 @@ def test_sglangs_defaults_follow_the_gpu(
         load_scenario(scenario_file(), ["engine=sglang-0.5.23", f"pools.0.gpu={gpu}", f"pools.0.tp={tp}"])
     ).pools[0]
     assert pool.engine.options["chunked_prefill_size"] == chunk
-    assert (pool.engine.block_size, pool.engine.overhead.name) == (1, "sglang")
+    pages = 64 if gpu == "b200_sxm" else 1
+    assert (pool.engine.block_size, pool.engine.overhead.name) == (pages, "sglang")
     free = (1 - pool.engine.gpu_memory_utilization) * pool.gpu.hbm_bytes / 2**20
     assert free == pytest.approx(reserved_mib, abs=0.0005 * pool.gpu.hbm_bytes / 2**20)
 
