@@ -26,15 +26,16 @@ from simserve.model.weights import weight_bytes_per_stage
 H100 = load_gpu("h100_sxm")
 GRIDS: dict[tuple[Any, ...], Any] = {}
 """Those of the GPU, built once."""
-SPLITS = [
-    Parallelism(),
-    Parallelism(tp=2),
-    Parallelism(tp=8),
-    Parallelism(tp=4, ep=4),
-    Parallelism(dp=4, ep=4),
-    Parallelism(tp=2, dp=2),
+TENSOR = [Parallelism(tp=tp) for tp in (1, 2, 4, 8)]
+EXPERT = [Parallelism(tp=4, ep=4), Parallelism(dp=4, ep=4), Parallelism(tp=2, dp=2)]
+DTYPES = [
+    ("bf16", None),
+    ("fp8", None),
+    ("fp8_block", None),
+    ("bf16", "mxfp4"),
+    ("nvfp4", None),
+    ("fp32", None),
 ]
-DTYPES = [("bf16", None), ("fp8_block", None), ("bf16", "mxfp4"), ("nvfp4", None), ("fp32", None)]
 
 
 def plans(spec: ModelSpec, split: Parallelism, dtypes: tuple[str, str | None], lockstep: bool) -> list[Plan]:
@@ -43,7 +44,8 @@ def plans(spec: ModelSpec, split: Parallelism, dtypes: tuple[str, str | None], l
 
 
 def settled(spec: ModelSpec, split: Parallelism, dtypes: tuple[str, str | None], lockstep: bool) -> Setting:
-    return setting_of(spec, H100, split, weights_dtype=dtypes[0], experts_dtype=dtypes[1], lockstep=lockstep)
+    found = setting_of(spec, H100, split, weights_dtype=dtypes[0], experts_dtype=dtypes[1], lockstep=lockstep)
+    return replace(found, machine=replace(found.machine, cache=GRIDS))
 
 
 def product_bytes(plan: Plan) -> float:
@@ -81,10 +83,13 @@ def allowed(spec: ModelSpec, split: Parallelism) -> bool:
 @pytest.mark.parametrize("name", preset_names())
 def test_the_products_of_a_step_are_the_weights(name: str) -> None:
     spec = load_model(name)
-    splits = [split for split in SPLITS if allowed(spec, split)]
-    assert splits
-    for number, split in enumerate(splits):
-        for dtypes in (DTYPES[number % len(DTYPES)], DTYPES[-1 - number % len(DTYPES)]):
+    assert allowed(spec, TENSOR[0])
+    cases = [(split, dtypes) for split in TENSOR for dtypes in DTYPES]
+    cases += [
+        (split, DTYPES[place]) for number, split in enumerate(EXPERT) for place in (number, -1 - number)
+    ]
+    for split, dtypes in cases:
+        if allowed(spec, split):
             (plan,) = plans(spec, split, dtypes, lockstep=split.dp > 1)
             expected = stored_bytes(spec, split, dtypes)
             assert product_bytes(plan) == pytest.approx(expected, rel=1e-7), (split, dtypes)
