@@ -82,7 +82,8 @@ class PipelineReplica(Replica):
         latency, chunks = self.latency, batch.chunks
         hop_ns = latency.hop_ns(batch.tokens)
         sampled = batch.decodes + sum(chunk.last for chunk in chunks)
-        self._host_free_ns = max(now_ns, self._host_free_ns) + latency.host_ns(sampled, len(chunks))
+        host_ns = latency.host_ns(sampled, len(chunks), self.policy.running)
+        self._host_free_ns = max(now_ns, self._host_free_ns) + host_ns
         start_ns = end_ns = max(self._host_free_ns, stage_free_ns[0])
         stages_ns = latency.stage_ns(duration_ns, batch.decodes, batch.decode_context, chunks)
         for stage, free_ns in enumerate(stage_free_ns):

@@ -54,10 +54,11 @@ class StepLatency(Protocol):
         """Return the duration of a step on each pipeline stage; `step_ns` is that of the slowest."""
         ...
 
-    def host_ns(self, sequences: int, chunks: int) -> int:
+    def host_ns(self, sequences: int, chunks: int, running: int) -> int:
         """Return the engine's own time between a result and the step that waits for it: pipelines only.
 
-        `sequences` get a token in that step, `chunks` are its prompt chunks.
+        `sequences` get a token in that step, `chunks` are its prompt chunks; `running` requests hold KV, in
+        other microbatches too.
         """
         ...
 

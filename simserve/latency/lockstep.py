@@ -200,7 +200,7 @@ class LockstepLatency:
         """Return the step's duration: there is one stage."""
         return (step_ns,)
 
-    def host_ns(self, sequences: int, chunks: int) -> int:
+    def host_ns(self, sequences: int, chunks: int, running: int) -> int:
         """Return 0: there is no pipeline."""
         return 0
 

@@ -24,6 +24,8 @@ class EngineOverhead:
     """The same for each sequence in the step."""
     request_us: float = 0.0
     """The same for each prompt chunk in the step."""
+    visits_all: bool = False
+    """True if a microbatch of a pipeline costs `sequence_us` for every running request, not just its own."""
     overlapped: bool = True
     """True if the CPU prepares the next step while the GPU computes this one."""
     gap_us: float = 0.0
@@ -118,8 +120,9 @@ SGLANG = EngineOverhead(
 TRTLLM = EngineOverhead(
     "trtllm",
     step_us=126.0,
-    sequence_us=4.4,
+    sequence_us=29.0,
     request_us=0.0,
+    visits_all=True,
     overlapped=True,
     gap_us=0.0,
     capture_sizes=(1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512, 1024, 2048, 4096, 8192),
@@ -127,8 +130,13 @@ TRTLLM = EngineOverhead(
     kernels="trtllm",
     provenance={
         "step_us": _CPU,
-        "sequence_us": _CPU,
+        "sequence_us": (
+            "fitted to one row of TensorRT-LLM 1.0's table without a pipeline, the highest rate there: "
+            "Qwen3-30B-A3B on GB200, 128/2048, 31,311 tokens/s. TensorRT-LLM's own measurements say 34 us "
+            "(pull request 16564: 8.8 ms of an iteration for 256 requests) and 9 (issue 13957: 580 us for 64)"
+        ),
         "request_us": "0: requests are tokenised in another process",
+        "visits_all": "PyExecutor 1.0 looks at every active request for responses and to schedule, each time",
         "overlapped": "TensorRT-LLM 1.0, PyTorch backend: overlap scheduler on by default",
         "gap_us": "0: assumed hidden by the overlap scheduler",
         "saved_us": _SAVED,

@@ -163,11 +163,12 @@ class TableLatency:
                 by_kind[id(stage)] = stage.step_ns(decodes, decode_context, chunks)
         return [by_kind[id(stage)] for stage in self.stage_latencies]
 
-    def host_ns(self, sequences: int, chunks: int) -> int:
+    def host_ns(self, sequences: int, chunks: int, running: int) -> int:
         """Return the engine's own time before a step that waits for it (see `StepLatency`)."""
         if not self.overhead.overlapped:
             return 0  # it is part of every step
-        return self._step_cpu_ns + self._sequence_cpu_ns * sequences + self._chunk_cpu_ns * chunks
+        visited = running if self.overhead.visits_all else sequences
+        return self._step_cpu_ns + self._sequence_cpu_ns * visited + self._chunk_cpu_ns * chunks
 
     def decode_provenance(
         self, sequences: int, page: int, visits: NDArray[np.int64], level_ns: int = 0

@@ -37,7 +37,7 @@ class PlainLatency:
     def stage_ns(self, step_ns, decodes, decode_context, chunks):
         return [step_ns] * (self.stages - 1) + [step_ns + self.last]
 
-    def host_ns(self, sequences, chunks):
+    def host_ns(self, sequences, chunks, running):
         return self.host
 
     def hop_ns(self, tokens):

@@ -29,7 +29,7 @@ class FlatLatency:
     def stage_ns(self, step_ns, decodes, decode_context, chunks):
         return (step_ns,)
 
-    def host_ns(self, sequences, chunks):
+    def host_ns(self, sequences, chunks, running):
         return 0
 
     def hop_ns(self, tokens):
