@@ -4,7 +4,7 @@ Deployments come in families that grow by equal units. Bounds rule out families 
 never serve worse [assumption, checked against enumeration in the tests], so each family has a least size that
 meets the SLO, found by bisection below the best price so far; a family that misses at the last size that
 would still be cheaper is done with after one run. A run first does its first quarter: if that alone has more
-misses than the whole run may have, the rest is spared.
+misses than the target allows the whole run, the rest is spared.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -47,3 +50,13 @@ def test_a_narrow_one_folds_names_and_never_figures() -> None:
 def test_in_a_very_narrow_one_a_row_becomes_a_sentence() -> None:
     text = " ".join(" ".join(drawn(22)).split())
     assert text == "four_replicas_of_h100: TTFT p99 12,345.6, within 98.3 % one: TTFT p99 7.0, within 100.0 %"
+
+
+def test_the_mark_of_an_overload_is_explained(small: Path, simserve: Callable[..., Any]) -> None:
+    """One request at a time is served in 0.13 s, and they come every 0.025 s."""
+    change = "compare:\n  slow: {engine: {max_num_seqs: 1}}\n"
+    small.write_text(small.read_text(encoding="utf-8") + change, encoding="utf-8")
+    load = ["workload.synthetic.requests=600", "workload.synthetic.arrivals.rate_per_s=40"]
+    done = simserve("run", small, *(part for text in load for part in ("--set", text)))
+    assert "100% !" in done.stdout
+    assert "! overloaded: the queue never stopped growing" in done.stdout

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from simserve.cli import app
 from simserve.scenario import build_all, load_scenario
 from simserve.scenario.engine import resolve_engine
 
@@ -67,3 +69,10 @@ def test_the_demo_names_three_commands_that_work(simserve: Callable[..., Any]) -
     for command, file in commands:
         assert simserve(command, "--help").exit_code == 0
         assert not file or (ROOT / file).is_file()
+
+
+def test_every_command_is_in_the_table() -> None:
+    table = README.partition("| command | what it does |")[2].partition("\n\n")[0]
+    group = typer.main.get_group(app)
+    for name in group.list_commands(typer.Context(group)):
+        assert f"`simserve {name}" in table, name
