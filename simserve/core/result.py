@@ -92,6 +92,8 @@ class Result:
     pool_op_ns: dict[str, dict[str, float]] = field(default_factory=dict)
     """The same by pool; pools whose step latency is one object (equal deployments) have it together."""
 
+    dropped_ns: Int64 | None = None
+    """When the engine dropped a request whose client gave up, else -1; None if none did."""
     wasted_tokens: int = 0
     """Output tokens made after their clients had given up."""
 

@@ -25,6 +25,7 @@ class GroupMeter:
         self._gaps = gaps
         self._experts = experts
         self._live = self._steady = 0
+        self._lost = self._lost_steady = 0
         self._buffer: list[tuple[Int64, int, int]] = []
         self._buffered = 0
         self._phases_ns = [0] * len(PHASES)
@@ -43,6 +44,11 @@ class GroupMeter:
         self._live -= live
         self._steady -= steady
 
+    def lose_client(self, steady: bool) -> None:
+        """The client of an answer gave up: it is shown nothing by the step in flight, the last of a block."""
+        self._lost += 1
+        self._lost_steady += steady
+
     def steps(self, durations_ns: Int64, note: StepNote) -> None:
         """Count steps that are over."""
         count, total_ns = len(durations_ns), int(durations_ns.sum())
@@ -53,9 +59,18 @@ class GroupMeter:
             self._phases_ns[phase] += ns * count
         self._epoch_steps += count
         self._epoch_tokens += note.group_tokens * count
-        if self._live:
+        if self._lost:
+            self._show(durations_ns[:-1])
+            self._live, self._steady = self._live - self._lost, self._steady - self._lost_steady
+            self._lost = self._lost_steady = 0
+            durations_ns = durations_ns[-1:]
+        self._show(durations_ns)
+
+    def _show(self, durations_ns: Int64) -> None:
+        """Keep the gaps of steps for the histogram."""
+        if self._live and len(durations_ns):
             self._buffer.append((durations_ns, self._live, self._steady))
-            self._buffered += count
+            self._buffered += len(durations_ns)
             if self._buffered >= _BUFFERED:
                 self._flush()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from simpy.events import Event, EventPriority
 
 from simserve.core import Batch, Request, Wait
+from simserve.engine.answer import NOT_DECODING
 from simserve.engine.boundary import Boundary, WakeUp, order_of
 from simserve.engine.decode_table import DecodePage
 from simserve.engine.replica import Replica
@@ -147,6 +148,15 @@ class Rank(Replica):
         if batch.repeats == 1 or not self.fast_forward or unseen or not in_rhythm:
             return 1
         return lane.steps_to_end(batch.repeats)
+
+    def lose_client(self, request: Request) -> None:
+        """A client stops looking: the step in flight, and those that follow, show it nothing."""
+        answer = self.books.answers.get(request.id)
+        looks = answer is not None and not answer.gone and answer.end_step != NOT_DECODING
+        if looks and self.batch is not None and not self.batch.chunks and self.rhythm[0]:
+            self.rhythm = (self.rhythm[0] - 1, self.rhythm[1] - answer.steady)
+            self.group.meter.lose_client(answer.steady)
+        super().lose_client(request)
 
     def _rest(self, wait: Wait, now_ns: int) -> None:
         """Have no work until an arrival, or until the policy wants to look again."""

@@ -40,6 +40,8 @@ class Recorder:
         self.end_ns = 0
         self.wasted_tokens = 0
         """Output tokens made after their clients had given up."""
+        self.dropped_ns: dict[int, int] = {}
+        """When the engine dropped the requests whose clients gave up, by row."""
 
     def arrive(self, request: Request, now_ns: int) -> None:
         """Stamp an arrival and give it its rank."""
@@ -76,6 +78,7 @@ class Recorder:
         self.wasted_tokens += output_tokens - seen_tokens
         self.output_tokens[request.id] = output_tokens
         self.status[request.id] = Status.ABANDONED
+        self.dropped_ns[request.id] = now_ns
         self.ended += 1
         self.end_ns = max(self.end_ns, now_ns)
 

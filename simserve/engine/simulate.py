@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simserve.core import PoolFacts, ReplicaResult, Result, Status, Trace
 from simserve.core.result import ABSENT
@@ -81,11 +82,9 @@ def simulate(
         add_times(pool_op_ns.setdefault(group.pool, {}), group.phases_ns)
     gaps, steady_gaps = recorder.gaps.results()
     columns = recorder.columns([spec.client_ns for spec in replicas])
-    verifications = None
-    if any(spec.acceptance is not None for spec in replicas):
-        rows, counts = recorder.verifications.keys(), recorder.verifications.values()
-        verifications = np.full(len(trace), ABSENT, np.int64)
-        verifications[list(rows)] = list(counts)
+    drafts = any(spec.acceptance is not None for spec in replicas)
+    verifications = _by_row(recorder.verifications, len(trace)) if drafts else None
+    dropped_ns = _by_row(recorder.dropped_ns, len(trace)) if recorder.dropped_ns else None
     split_result = cluster.result(columns) if isinstance(cluster, SplitCluster) else None
     return Result(
         **columns,  # pyright: ignore[reportArgumentType]
@@ -101,10 +100,18 @@ def simulate(
         split=split_result,
         groups=groups,
         verifications=verifications,
+        dropped_ns=dropped_ns,
         op_ns=op_ns,
         pool_op_ns=pool_op_ns,
         wasted_tokens=recorder.wasted_tokens,
     )
+
+
+def _by_row(values: Mapping[int, int], rows: int) -> NDArray[np.int64]:
+    """Return the values of some rows as a column, -1 for the others."""
+    column = np.full(rows, ABSENT, np.int64)
+    column[list(values)] = list(values.values())
+    return column
 
 
 def _replica_result(replica: Replica) -> ReplicaResult:

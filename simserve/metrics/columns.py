@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.core import Result, Status
+from simserve.metrics.stages import split_rows, stage_columns
 from simserve.units import NS_PER_MS
 
 Int64 = NDArray[np.int64]
@@ -33,6 +34,7 @@ class Columns:
     e2e_ms: Float64
     """Completed requests only; with 0 output tokens, until the end of the prompt."""
     queueing_ms: Float64
+    """Before the first scheduling and, in a split, for the decode side: for room and the first step."""
     requeued_ms: Float64
     """Time waiting again after preemptions; 0 for most."""
     normalised_ms: Float64
@@ -55,10 +57,20 @@ def derive(result: Result) -> Columns:
         ttft_ms=_ms(result.first_token_ns - result.arrival_ns, shown),
         tpot_ms=_ms(decode_ns / np.maximum(outputs - 1, 1), completed & (result.output_tokens >= 2)),
         e2e_ms=_ms(e2e_ns, completed),
-        queueing_ms=_ms(result.first_scheduled_ns - result.arrival_ns, scheduled),
+        queueing_ms=_ms(_queueing_ns(result), scheduled),
         requeued_ms=_ms(result.requeued_ns, scheduled),
         normalised_ms=_ms(e2e_ns / outputs, completed & (result.output_tokens >= 1)),
     )
+
+
+def _queueing_ns(result: Result) -> Int64:
+    """Return the time before the first scheduling; of a split on the decode side too."""
+    waited = result.first_scheduled_ns - result.arrival_ns
+    if result.split is None:
+        return waited
+    stages = stage_columns(result)
+    both = stages["prefill_queue"] + stages["decode_queue"]
+    return np.where(split_rows(result), both, waited)
 
 
 def _ms(values_ns: NDArray[np.generic], present: Bool) -> Float64:

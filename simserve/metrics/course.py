@@ -65,8 +65,9 @@ def _of_requests(requests: pa.Table, edges: Float64, end_ns: int) -> dict[str, F
     arrival, scheduled = _stamps(requests, "arrival_ns"), _stamps(requests, "first_scheduled_ns")
     last, done = _stamps(requests, "last_token_ns"), has_status(requests, "completed")
     queued = (arrival >= 0) & ~has_status(requests, "refused")
-    started = np.where(scheduled >= 0, scheduled, end_ns)
-    finished = np.where(done, last, end_ns)
+    gone = _gone(requests, end_ns)
+    started = np.where(scheduled >= 0, scheduled, gone)
+    finished = np.where(done, last, gone)
     seen = scheduled >= 0
     prompts = np.histogram(scheduled[seen], edges, weights=_stamps(requests, "prompt_tokens")[seen])[0]
     found = np.maximum(_stamps(requests, "cached_tokens"), 0)
@@ -87,7 +88,8 @@ def _context(requests: pa.Table, edges: Float64, end_ns: int) -> dict[str, Float
     """
     scheduled, first = _stamps(requests, "first_scheduled_ns"), _stamps(requests, "first_token_ns")
     seen = scheduled >= 0
-    end = np.where(has_status(requests, "completed"), _stamps(requests, "last_token_ns"), end_ns)[seen]
+    gone = _gone(requests, end_ns)
+    end = np.where(has_status(requests, "completed"), _stamps(requests, "last_token_ns"), gone)[seen]
     cached = np.maximum(_stamps(requests, "cached_tokens"), 0)[seen].astype(np.float64)
     prompt = _stamps(requests, "prompt_tokens")[seen] - cached
     shown = np.where(first >= 0, first, 0)[seen]
@@ -109,13 +111,22 @@ def _transfers(requests: pa.Table, edges: Float64, end_ns: int) -> dict[str, Flo
     computed, room = _stamps(requests, "prefill_end_ns"), _stamps(requests, "room_ns")
     there = _stamps(requests, "transfer_end_ns")
     waits = computed >= 0
-    begun = np.maximum(np.where(room >= 0, room, end_ns), computed)
-    arrived = np.where(there >= 0, there, end_ns)
+    gone = _gone(requests, end_ns)
+    begun = np.maximum(np.where(room >= 0, room, gone), computed)
+    arrived = np.where(there >= 0, there, gone)
     moving = waits & (room >= 0)
     return {
         "transfer.waiting": _present(computed[waits], begun[waits], edges),
         "transfer.moving": _present(begun[moving], arrived[moving], edges),
     }
+
+
+def _gone(requests: pa.Table, end_ns: int) -> Int64:
+    """Return when requests that are never answered leave: as the engine drops them, or not before the end."""
+    if "dropped_ns" not in requests.column_names:
+        return np.full(requests.num_rows, end_ns, np.int64)
+    dropped = _stamps(requests, "dropped_ns")
+    return np.where(dropped >= 0, dropped, end_ns)
 
 
 def _of_replicas(timeline: pa.Table, replicas: Sequence[Place], edges: Float64) -> dict[str, Float64]:

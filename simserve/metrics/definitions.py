@@ -36,7 +36,8 @@ DEFINITIONS: dict[str, str] = {
         "TTFT and there is no TPOT or ITL."
     ),
     "queueing": (
-        "First scheduled - arrival, completed requests. Time waiting again after a preemption is apart."
+        "First scheduled - arrival, completed requests; in a prefill/decode split also the waiting for room "
+        "and for the first step on the decode side. Time waiting again after a preemption is apart."
     ),
     "re-queueing": "Time spent waiting again after preemptions, per completed request (0 for most).",
     "normalised latency": "E2E / n per completed request with n >= 1 output tokens (Orca's measure).",

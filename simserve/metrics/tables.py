@@ -57,6 +57,8 @@ def request_table(result: Result, slo: Slo | None) -> pa.Table:
         table[name] = arrow.column(values, np.isnan(values))
     if result.verifications is not None:
         table["verifications"] = _nullable(result.verifications)
+    if result.dropped_ns is not None:
+        table["dropped_ns"] = _nullable(result.dropped_ns)
     table["status"] = arrow.indexed(result.status, _STATUS)
     table["reason"] = arrow.indexed(result.reason, list(result.reasons))
     table["replica"] = arrow.indexed(result.replica, [replica.name for replica in result.replicas])

@@ -108,6 +108,8 @@ def test_clients_that_give_up_see_the_same_in_steps_and_in_runs(world: World, da
     pools_are_empty(policies)
     stepped, _ = ranks.run_watched(trace, give_up_ns=give_up_ns, fast_forward=False)
     results_agree(result, stepped)
+    shown = int(result.output_tokens.sum()) - result.wasted_tokens
+    assert int(result.gaps.count.sum()) == shown - int((result.first_token_ns >= 0).sum())
 
 
 def slowest_alone(world: World, trace, result: Result) -> None:

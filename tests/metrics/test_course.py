@@ -34,7 +34,7 @@ def requests(**columns: list[int]) -> pa.Table:
 def timeline(work: dict[str, list[float]]) -> pa.Table:
     """One row of a second per replica and figure: prompt tokens computed in one step."""
     rows = [(name, i, tokens) for name, values in work.items() for i, tokens in enumerate(values)]
-    names, starts, tokens = zip(*rows, strict=True)
+    names, starts, tokens = zip(*rows, strict=True) if rows else ((), (), ())
     return pa.table(
         {
             "replica": pa.array(names).dictionary_encode(),
@@ -140,3 +140,13 @@ def test_a_curve_that_one_run_lacks_is_left_out() -> None:
     both = {"running": np.zeros(2), "waiting": np.zeros(2)}
     table = band_table([both, {"running": np.ones(2)}], edges_of(0, S, 2), 0.95)
     assert set(table["curve"].to_pylist()) == {"running"}
+
+
+def test_a_client_that_gave_up_counts_until_its_request_is_dropped() -> None:
+    """The first is scheduled at 1 s and dropped at 4 s; the second waits from 5 s on and leaves at 7 s."""
+    gone = pa.array(["abandoned", "abandoned"]).dictionary_encode()
+    table = requests(last_token_ns=[None, None], status=gone, dropped_ns=[4 * S, 7 * S])
+    series = course(table, timeline({}), [], EDGES, 10 * S)
+    assert series["running"] == pytest.approx([0, 1, 1, 1, 0, 0, 0, 0, 0, 0])
+    assert series["waiting"] == pytest.approx([1, 0, 0, 0, 0, 1, 1, 0, 0, 0])
+    assert series["context.prompt"].sum() == pytest.approx(3 * 50)

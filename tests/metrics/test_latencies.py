@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from results_by_hand import MS, S, gaps, result
 
-from simserve.core import Status
+from simserve.core import SplitColumns, SplitResult, Status
 from simserve.metrics import summarize
 from simserve.metrics.distribution import Distribution
 
@@ -142,3 +142,19 @@ def test_nothing_completed_is_no_data():
     assert whole.requests_per_s == 0
     for name in ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "queueing_ms", "normalised_ms"):
         assert dataclasses.astuple(getattr(whole, name)) == (0, *[None] * 6)
+
+
+def test_waiting_on_the_decode_side_of_a_split_is_queueing():
+    """20 ms before the prompt's 100; 300 for room; a transfer of 40 that is none; 500 for the first step."""
+    stamps = [[0], [20 * MS], [120 * MS], [420 * MS], [460 * MS], [960 * MS], [1], [1], [0]]
+    columns = SplitColumns(*(np.array(stamp) for stamp in stamps))
+    run = result(
+        arrival_ns=[0],
+        first_scheduled_ns=[20 * MS],
+        first_token_ns=[970 * MS],
+        last_token_ns=[970 * MS],
+        split=SplitResult(columns, (), "decode", False, 0, 0, 0),
+    )
+    whole = summarize(run).whole
+    assert whole.queueing_ms.mean == 20 + 300 + 500
+    assert whole.ttft_ms.mean == 970
