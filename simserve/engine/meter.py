@@ -121,6 +121,7 @@ class Meter:
     def _absent(self, start_ns: int, end_ns: int, policy: Policy, waiting: int) -> float:
         """Return how many of the `waiting` were not there yet, averaged over the interval.
 
+        Those that came and that the policy has not been told of are not among the `waiting`: they count back.
         Counts the interval as waited in, from its start or from the first arrival on.
         """
         arrivals_ns = self._arrivals_ns
@@ -133,7 +134,7 @@ class Meter:
         self.waited_ns[policy.kept_out] += end_ns - first_ns
         absent = (sum(arrivals_ns) - count * start_ns) / (end_ns - start_ns)
         arrivals_ns.clear()
-        return absent
+        return absent if self.lookahead is None else absent - self.lookahead.held
 
     def _first_wait_ns(self, start_ns: int, end_ns: int, policy: Policy) -> int:
         """Return since when somebody has waited in the interval; its end if nobody has."""

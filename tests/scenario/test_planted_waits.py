@@ -9,7 +9,6 @@ import pytest
 
 from simserve.core import Result, WaitReason
 from simserve.scenario import Scenario, build
-from simserve.units import NS_PER_S
 
 SMALL_KV = {"gpu_memory_utilization": 0.24}
 """Room for some 60 requests of vLLM or SGLang beside the weights."""
@@ -88,6 +87,11 @@ def test_the_planted_reason_has_the_largest_share_of_the_waiting(reason: str, de
     (replica,) = result.replicas
     assert max(WaitReason, key=lambda found: replica.waited_ns[found]).name == reason
     assert sum(replica.waited_ns) == covered(result.arrival_ns, result.first_scheduled_ns)
+    line = replica.timeline
+    assert line.waiting.min() >= -1e-9
+    queue_ns = float((line.waiting * (line.end_ns - line.start_ns)).sum())  # Little
+    waits_ns = result.first_scheduled_ns - result.arrival_ns + result.requeued_ns
+    assert queue_ns == pytest.approx(float(waits_ns.sum()))
 
 
 def halves(prefill: dict[str, Any], decode: dict[str, Any]) -> list[dict[str, Any]]:
@@ -120,13 +124,12 @@ def test_a_split_waits_for_its_link_or_for_room_to_decode(engine, transfer, reas
     assert result.split is not None
     columns, room_first = result.split.columns, result.split.room_first
     known_ns = result.arrival_ns if room_first else columns.prefill_end_ns
-    assert sum(decode.waited_ns) == covered(known_ns, columns.decode_scheduled_ns)
+    again = bool(result.preemptions.any())  # whoever loses its blocks waits again
+    waited_ns = covered(known_ns, columns.decode_scheduled_ns)
+    assert sum(decode.waited_ns) == waited_ns or (again and sum(decode.waited_ns) > waited_ns)
     known_ns = columns.room_ns if room_first else result.arrival_ns
     waited_ns = covered(known_ns, columns.prefill_scheduled_ns)
-    if slow:
-        assert sum(prefill.waited_ns) == waited_ns
-    else:  # whoever loses its blocks waits again, which no stamp shows
-        assert 0 <= sum(prefill.waited_ns) - waited_ns < 0.25 * NS_PER_S
+    assert sum(prefill.waited_ns) == waited_ns or (not slow and sum(prefill.waited_ns) > waited_ns)
 
 
 def test_nobody_waits_who_comes_alone() -> None:
