@@ -121,7 +121,7 @@ def conversation_trace(
     for one in conversations:
         places = one.answers(turns, options.output_tokens is not None)
         if places:
-            asked.append((one, places))
+            asked.append((Conversation(one.row, one.messages[: places[-1] + 1]), places))
     if not asked:
         raise TraceError(
             f"{rows.file.path}: no conversation has an answer of the model after a prompt; allowed: such "

@@ -111,7 +111,7 @@ def objects_of(format: str, changes: dict[int, Any] | None = None) -> list[dict[
     rows = [[time, p, o] for time, (p, o) in zip(times, LENGTHS, strict=True)]
     for place, value in (changes or {}).items():
         rows[1][place] = value
-    return [make(*row, i) for i, row in enumerate(rows)]
+    return [make(time, prompt, output, i) for i, (time, prompt, output) in enumerate(rows)]
 
 
 def lines_of(rows: list[Any]) -> str:
