@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from simserve.metrics.bands import BINS
 from simserve.metrics.comparison import StoredComparison
 from simserve.metrics.store import StoredRun
 from simserve.report.compare_charts import frontier, hits_by_capacity, overlays
@@ -29,6 +30,9 @@ from simserve.report.warnings import merged, notices
 FRONTIER_FROM = 3
 """Runs from which on a chart of trade-offs says more than the table."""
 
+MANY = 4
+"""Runs above which each is drawn over time as coarsely as all of them together: pages stay small."""
+
 SAME = 0.01
 """Relative differences below this are neither better nor worse."""
 
@@ -47,10 +51,11 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
     names = list(found.runs)
     simulated = {name: run for name, run in found.runs.items() if not run.measured}
     base = next(iter((simulated or found.runs).values()))
-    runs = {name: run_context(run, at=f"run{i}-") for i, (name, run) in enumerate(simulated.items())}
+    bins = BINS if len(found.runs) > MANY and base.bands is None else 0
+    runs = {name: run_context(run, f"run{i}-", bins) for i, (name, run) in enumerate(simulated.items())}
     charts = comparison_charts(found)
     for i, run in enumerate(simulated.values()):
-        charts |= run_charts(run, at=f"run{i}-")
+        charts |= run_charts(run, f"run{i}-", bins)
     judged = {name: run["verdict"]["outcome"] for name, run in runs.items() if run["verdict"]}
     currency = complete(base.manifest)["currency"]
     differing = [row for row in table["measures"] if len(set(row["values"].values())) > 1]

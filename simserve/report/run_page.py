@@ -47,8 +47,11 @@ NO_PREFIXES = "no prefix information"
 """What readers of traces note where prompts carry no block ids."""
 
 
-def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
-    """Return what the templates of a run read; `at` comes before the names of its sections and figures."""
+def run_context(run: StoredRun, at: str = "", bins: int = 0) -> dict[str, Any]:
+    """Return what the templates of a run read; `at` comes before the names of its sections and figures.
+
+    `bins` are those of its time axis; 0: as many as its own page has.
+    """
     summary, manifest = run.summary, complete(run.manifest)
     judged = summary.get("slo_verdict")
     return {
@@ -65,7 +68,7 @@ def run_context(run: StoredRun, at: str = "") -> dict[str, Any]:
         "advice_words": advice_words,
         "latencies": LATENCIES,
         "scenario_yaml": run.scenario_yaml,
-        "bins": bins_of(run),
+        "bins": bins or bins_of(run),
         "banded": run.bands is not None,
         "parts": _parts_of(run),
         "stages": STAGES,
@@ -89,12 +92,12 @@ def _nothing_shared(summary: dict[str, Any], manifest: dict[str, Any]) -> bool:
     return not summary["counts"]["cached_tokens"] and any(NO_PREFIXES in line for line in assumed)
 
 
-def run_charts(run: StoredRun, at: str = "") -> dict[str, Figure]:
+def run_charts(run: StoredRun, at: str = "", bins: int = 0) -> dict[str, Figure]:
     """Return the figures of a run by name, without those that would be empty."""
     summary, whole = run.summary, run.summary["whole"]
     if whole["start_s"] is None:
         return {}
-    figures = {"over-time": over_time(course_of(run), _steady(summary))}
+    figures = {"over-time": over_time(course_of(run, bins), _steady(summary))}
     if summary["counts"]["completed"]:
         done = completed(run)
         figures |= _distributions(run, done) | {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from markupsafe import Markup
@@ -12,6 +13,8 @@ from simserve.report.stored import Float64
 
 WIDTH, HEIGHT = 100.0, 24.0
 """Units of the drawing, which is stretched to the width of its tile."""
+MOST_POINTS = 60
+"""Points of a line."""
 BARS = 28
 """Bars of a distribution."""
 
@@ -23,6 +26,9 @@ def _svg(body: str, label: str) -> Markup:
 
 def course_line(values: Float64, label: str, colour: str = "queue") -> Markup:
     """Return a series over time as a line with the area below it; gaps are left out."""
+    if len(values) > MOST_POINTS:  # the highest of neighbours, so that no peak is lost
+        edges = np.linspace(0, len(values), MOST_POINTS + 1).astype(int)
+        values = np.array([_highest(values[a:b]) for a, b in pairwise(edges)])
     keep = np.flatnonzero(~np.isnan(values))
     if keep.size < 2:
         return Markup("")
@@ -38,6 +44,10 @@ def course_line(values: Float64, label: str, colour: str = "queue") -> Markup:
     )
 
 
+def _highest(values: Float64) -> float:
+    return float("nan") if np.isnan(values).all() else float(np.nanmax(values))
+
+
 def distribution_bars(values: Float64, label: str, limit: float | None = None) -> Markup:
     """Return how values are spread, on a logarithmic axis where they span much; those over a limit apart."""
     values = values[~np.isnan(values)]
@@ -51,15 +61,14 @@ def distribution_bars(values: Float64, label: str, limit: float | None = None) -
     counts = np.histogram(np.clip(values, low, high), edges)[0]
     heights = counts / counts.max() * (HEIGHT - 2)
     wide = WIDTH / BARS
-    bars = []
+    paths = {"accent": "", "limit": ""}
     for i, height in enumerate(heights.tolist()):
         if height:
             colour = "limit" if limit is not None and edges[i] >= limit else "accent"
-            bars.append(
-                f'<rect x="{i * wide:.2f}" y="{HEIGHT - max(height, 0.8):.1f}" width="{wide * 0.82:.2f}" '
-                f'height="{max(height, 0.8):.1f}" fill="var(--{colour})"/>'
-            )
-    return _svg("".join(bars), label)
+            up = max(height, 0.8)
+            paths[colour] += f"M{i * wide:.1f} {HEIGHT:g}v{-up:.1f}h{wide * 0.82:.1f}v{up:.1f}z"
+    drawn = (f'<path d="{path}" fill="var(--{colour})"/>' for colour, path in paths.items() if path)
+    return _svg("".join(drawn), label)
 
 
 def share_bar(share: float, target: float | None = None, judged: str = "") -> Markup:
