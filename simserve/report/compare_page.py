@@ -12,6 +12,7 @@ from simserve.report.compare_differences import paired_charts, relative_differen
 from simserve.report.compare_time import runs_over_time
 from simserve.report.compare_words import comparison_headline
 from simserve.report.difference_words import changes_words, difference_words, in_unit_words, is_shown, signed
+from simserve.report.effect_words import changes_load
 from simserve.report.facts import complete
 from simserve.report.format import NBSP, money, percent
 from simserve.report.kv_words import kv_sentences
@@ -71,7 +72,7 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         command=command,
         table=table,
         looks=looks(names),
-        tiles=compare_tiles(found.runs),
+        tiles=compare_tiles(found.runs, [n for n in table["variants"] if changes_load(table, n)]),
         runs=list(runs.items()),
         measured={name: run.measured for name, run in found.runs.items() if run.measured},
         without_requests={n for n, run in found.runs.items() if run.measured and not run.requests.num_rows},

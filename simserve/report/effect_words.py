@@ -56,7 +56,7 @@ def effects(
     base = table["base"]
     if base not in steady:
         return _others(rows, steady)
-    equal = [name for name in table["variants"] if name in able and not _changes_load(table, name)]
+    equal = [name for name in table["variants"] if name in able and not changes_load(table, name)]
     if base not in able or not equal:
         return []
     found = [(effect, _shares(rows[effect.key], equal)) for effect in _EFFECTS if effect.key in rows]
@@ -83,7 +83,7 @@ def _others(rows: Mapping[str, Row], steady: list[str]) -> list[Markup]:
     return [who + Markup(" a median TTFT of {}").format(low if low == high else f"{low} to {high}")]
 
 
-def _changes_load(table: dict[str, Any], name: str) -> bool:
+def changes_load(table: dict[str, Any], name: str) -> bool:
     """Return True for a variant that is asked for more or less than the base is."""
     return any(change["name"].rpartition(".")[2] in LOAD for change in table["changes"].get(name, []))
 

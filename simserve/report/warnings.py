@@ -102,7 +102,13 @@ def merged(by_run: Mapping[str, list[Notice]]) -> list[Markup]:
     return lines
 
 
+MOST_NAMES = 3
+"""Runs that a warning names; more are counted."""
+
+
 def _listed(runs: list[str]) -> Markup:
+    if len(runs) > MOST_NAMES:
+        return Markup("{} runs").format(len(runs))
     return Markup(", ").join(Markup("<code>{}</code>").format(run) for run in runs)
 
 

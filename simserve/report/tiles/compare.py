@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -36,8 +36,8 @@ _FIGURES = (
 """Goodput stands for the throughput where there is an SLO."""
 
 
-def compare_tiles(runs: Mapping[str, StoredRun]) -> list[Tile]:
-    """Return a tile per run."""
+def compare_tiles(runs: Mapping[str, StoredRun], others: Collection[str] = ()) -> list[Tile]:
+    """Return a tile per run; `others` carry other loads than the base, and are best at nothing."""
     values = {
         figure: {name: figure_of(run.summary, figure.key) for name, run in runs.items()}
         for figure in _FIGURES
@@ -45,7 +45,10 @@ def compare_tiles(runs: Mapping[str, StoredRun]) -> list[Tile]:
     told = [figure for figure, found in values.items() if any(one is not None for one in found.values())]
     if told and told[0].words.startswith("goodput"):
         told = [figure for figure in told if figure.words != "requests/s"]
-    best = {figure: _best(values[figure], figure.pick) for figure in told}
+    best = {
+        figure: _best({n: v for n, v in values[figure].items() if n not in others}, figure.pick)
+        for figure in told
+    }
     tiles = []
     for look in looks(list(runs)):
         name, run = look.name, runs[look.name]

@@ -72,7 +72,7 @@ _QUEUES = {"stable": "stable", "unstable": "growing", "too short": "run too shor
 
 def _queue(summary: dict[str, Any], curves: Mapping[str, Band]) -> Tile:
     word = summary["stability"]["verdict"]
-    value, judged = _QUEUES.get(word, word), "worse" if word == "unstable" else ""
+    value, judged = _QUEUES.get(word) or str(word), "worse" if word == "unstable" else ""
     waiting = curves.get("waiting")
     if waiting is None or np.isnan(waiting.mean).all():
         return Tile("Queue", value, judged=judged, long=True)
