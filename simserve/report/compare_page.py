@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from markupsafe import Markup
+
 from simserve.metrics.bands import BINS
 from simserve.metrics.comparison import StoredComparison
 from simserve.metrics.store import StoredRun
@@ -64,10 +66,7 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         "compare.html.j2",
         charts,
         title=complete(base.manifest)["scenario_name"] or base.folder.name,
-        headline=measured_headline(table)
-        if len(simulated) < len(names)
-        else split_headline(simulated)
-        or comparison_headline(table, judged, currency, kept=_kept(simulated), closed=_closed(base)),
+        headline=answer(found),
         bad=any(not verdict["completed"] for verdict in table["verdicts"].values()),
         command=command,
         table=table,
@@ -94,6 +93,21 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         anchor=anchor,
         judged=judged,
         frontier="ttft-itl" in charts,
+    )
+
+
+def answer(found: StoredComparison) -> Markup:
+    """Return the sentence of a comparison: who meets the SLO, at what cost, and how latencies differ."""
+    simulated = {name: run for name, run in found.runs.items() if not run.measured}
+    if len(simulated) < len(found.runs):
+        return measured_headline(found.table)
+    base = next(iter(simulated.values()))
+    verdicts = {name: run.summary.get("slo_verdict") for name, run in simulated.items()}
+    judged = {name: one["outcome"] for name, one in verdicts.items() if one}
+    currency = complete(base.manifest)["currency"]
+    kept, closed = _kept(simulated), _closed(base)
+    return split_headline(simulated) or comparison_headline(
+        found.table, judged, currency, kept=kept, closed=closed
     )
 
 
