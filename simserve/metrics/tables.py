@@ -65,8 +65,10 @@ def request_table(result: Result, slo: Slo | None) -> pa.Table:
     table["steady"] = arrow.column(
         (result.arrival_order >= low) & (result.arrival_order < high) & columns.arrived
     )
-    limited = slo is not None and slo.limits()
-    table["good"] = arrow.column(good(slo, columns)) if limited else pa.nulls(len(result), pa.bool_())
+    if slo is not None and slo.limits():
+        table["good"] = arrow.column(good(slo, columns))
+    else:
+        table["good"] = pa.nulls(len(result), pa.bool_())
     if result.split is not None:
         table |= _split_columns(result)
     return pa.table(table)
