@@ -152,8 +152,8 @@ class Rank(Replica):
     def lose_client(self, request: Request) -> None:
         """A client stops looking: the step in flight, and those that follow, show it nothing."""
         answer = self.books.answers.get(request.id)
-        looks = answer is not None and not answer.gone and answer.end_step != NOT_DECODING
-        if looks and self.batch is not None and not self.batch.chunks and self.rhythm[0]:
+        in_run = self.batch is not None and not self.batch.chunks and self.rhythm[0] > 0
+        if in_run and answer is not None and not answer.gone and answer.end_step != NOT_DECODING:
             self.rhythm = (self.rhythm[0] - 1, self.rhythm[1] - answer.steady)
             self.group.meter.lose_client(answer.steady)
         super().lose_client(request)
