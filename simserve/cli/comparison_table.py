@@ -10,7 +10,7 @@ from simserve.cli.fitted import FittedTable
 from simserve.cli.replications_text import half_width, spread_of
 from simserve.metrics import Summary
 from simserve.metrics.replications import Estimate
-from simserve.metrics.slo_verdict import SloVerdict
+from simserve.metrics.slo_verdict import MISSED, SloVerdict
 from simserve.metrics.stability import UNSTABLE
 
 OVERLOADED = "! overloaded: the queue never stopped growing, so latencies depend on how long the run is"
@@ -47,8 +47,10 @@ _HEADINGS = ("TTFT\np50", "TTFT\np99", "TPOT\np50", "ITL\np99", "output\ntokens/
 
 def _judged(found: SloVerdict | None, several: bool) -> str:
     """Return the share that decides, and the verdict; with its target where there are several."""
-    if found is None or found.kept is None:
-        return "-" if found is None else found.outcome
+    if found is None:
+        return "-"
+    if found.kept is None or (found.outcome == MISSED and found.kept >= found.target):  # an overload
+        return found.outcome
     target = f" of {found.target * 100:g}%" if several else ""
     return f"{found.kept:.1%}{target}\n{found.outcome}"
 
