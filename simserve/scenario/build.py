@@ -134,7 +134,12 @@ class Parts:
 def slo_of(scenario: Scenario) -> Slo | None:
     """Return the targets of a scenario, as the metrics take them."""
     slo = scenario.slo
-    return Slo(**slo.limits(), attainment=slo.attainment, percentiles=slo.percentiles) if slo else None
+    if slo is None:
+        return None
+    percentiles = {
+        str(name): {str(p): ms for p, ms in asked.items()} for name, asked in slo.percentiles.items()
+    }
+    return Slo(**slo.limits(), attainment=slo.attainment, percentiles=percentiles)
 
 
 def build(
