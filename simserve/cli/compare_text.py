@@ -16,10 +16,12 @@ _LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
 
 
 def print_comparison(found: StoredComparison) -> None:
-    """Print the comparison."""
+    """Print the comparison, the answer first."""
+    from simserve.report.compare_page import plain_answer
     from simserve.report.difference_words import changes_words
 
     console = Console(highlight=False)
+    console.print(plain_answer(found), markup=False)
     side_by_side = _measures(found.table, notes_below=False)
     fits = side_by_side.fits(console, console.width)
     console.print(side_by_side if fits else _measures(found.table, notes_below=True))

@@ -199,11 +199,11 @@ def _print_results(
     console = Console(highlight=False)
     if len(summaries) > 1:
         from simserve.metrics.comparison import read_comparison
-        from simserve.report.compare_page import answer
+        from simserve.report.compare_page import plain_answer
 
         compared = read_comparison(page.parent)
         assert compared is not None  # it has just been written
-        console.print(answer(compared).striptags().replace("\u00a0", " "), markup=False)
+        console.print(plain_answer(compared), markup=False)
         console.print(comparison_table(scenario.name, summaries))
         for line in replication_lines(summaries[scenario.base_name].replications):
             console.print(line)

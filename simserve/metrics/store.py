@@ -22,7 +22,7 @@ from simserve.core.steps import Steps
 from simserve.errors import ScenarioError
 from simserve.metrics.folder import BANDS, REQUIRED, STEPS, staged
 from simserve.metrics.slo import Slo
-from simserve.metrics.summary import Summary
+from simserve.metrics.summary import SCHEMA, Summary
 from simserve.metrics.tables import gap_table, request_table, step_table, timeline_table
 
 
@@ -129,7 +129,10 @@ def write_run(
 
 
 def read_results(folder: Path) -> StoredRun:
-    """Return the run kept in `folder`; raises `ScenarioError` naming what is missing or broken."""
+    """Return the run kept in `folder`.
+
+    Raises `ScenarioError` naming what is missing, broken or of another version of simserve.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise ScenarioError(f"{folder}: no such result folder")
@@ -137,7 +140,13 @@ def read_results(folder: Path) -> StoredRun:
     if missing:
         raise ScenarioError(f"{folder}: not a result folder of simserve, it lacks {', '.join(missing)}")
     scenario = (folder / "scenario.resolved.yaml").read_text(encoding="utf-8")
-    return StoredRun(folder, _load(folder / "summary.json"), _load(folder / "manifest.json"), scenario)
+    summary = _load(folder / "summary.json")
+    if summary.get("schema") != SCHEMA:
+        raise ScenarioError(
+            f"{folder / 'summary.json'}: schema {summary.get('schema')} of another version of simserve, "
+            f"this one reads {SCHEMA}; run it again: simserve run {folder / 'scenario.resolved.yaml'}"
+        )
+    return StoredRun(folder, summary, _load(folder / "manifest.json"), scenario)
 
 
 def canonical_json(value: Any) -> str:

@@ -111,6 +111,11 @@ def answer(found: StoredComparison) -> Markup:
     )
 
 
+def plain_answer(found: StoredComparison) -> str:
+    """Return the sentence of a comparison for a terminal."""
+    return answer(found).striptags().replace("\u00a0", " ")
+
+
 def comparison_charts(found: StoredComparison) -> dict[str, Figure]:
     """Return the figures about all runs together, by name, without those that would be empty."""
     slo = found.runs[found.table["base"]].summary["whole"]["slo"]

@@ -160,3 +160,13 @@ def test_columns_are_documented(tmp_path):
     names = [*stored.requests.column_names, *stored.timeline.column_names, *stored.gaps.column_names]
     for name in [*names, *stored.summary, *stored.summary["whole"], *stored.summary["replicas"][0]]:
         assert f"`{name}`" in page, f"{name} is not in docs/metrics.md"
+
+
+def test_a_folder_of_another_version_is_refused_with_what_to_do(tmp_path):
+    folder = write(tmp_path / "run")
+    kept = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**kept, "schema": 2}))
+    with pytest.raises(
+        ScenarioError, match=r"schema 2 .* run it again: simserve run .*scenario\.resolved\.yaml"
+    ):
+        read_results(folder)
