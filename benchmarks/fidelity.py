@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from simserve.validate.page import effects_block, golden_block, replace_block
+from simserve.validation.page import effects_block, golden_block, replace_block
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "fidelity.md"

@@ -15,10 +15,10 @@ from itertools import count
 from typing import NamedTuple
 
 from simserve.core import Chunk, Request
-from simserve.engine.decode_table import DecodeTable
 from simserve.hardware import load_gpu
 from simserve.latency import PAGE, TableLatency, compile_step_latency
 from simserve.model import Parallelism, load_model
+from simserve.sim.step_times import DecodeTable
 
 CASES = (
     ("llama-3.1-8b", "h100_sxm", Parallelism()),

@@ -18,8 +18,8 @@ import numpy as np
 
 from simserve.hardware import load_gpu
 from simserve.latency import shipped_profiles
-from simserve.latency.grid import Float64, Grid
-from simserve.latency.measured_grids import measured_grids
+from simserve.latency.tables.coverage import measured_grids
+from simserve.latency.tables.grid import Float64, Grid
 
 
 def grids_of(gpu: str, most_expert_shapes: int = 10_000) -> dict[str, list[Grid]]:

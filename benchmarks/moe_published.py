@@ -16,15 +16,15 @@ from rich.table import Table
 
 from simserve.core import Chunk, Request
 from simserve.experts import contiguous
-from simserve.experts.eplb import eplb
-from simserve.experts.maxima import RankMaximum
+from simserve.experts.balancing import eplb
 from simserve.experts.popularity import Zipf
+from simserve.experts.rank_load import RankMaximum
 from simserve.hardware import load_gpu
-from simserve.latency.compile_drafting import compile_speculative_latency
-from simserve.latency.compile_lockstep import compile_lockstep_latency
+from simserve.latency.compile import compile_lockstep_latency
 from simserve.latency.lockstep import LockstepLatency, RankWork
 from simserve.latency.overhead import SGLANG
 from simserve.latency.overlap import OverlapSpec
+from simserve.latency.spec_decode import compile_speculative_latency
 from simserve.model import Parallelism, load_model
 from simserve.model.draft import drafter_of
 

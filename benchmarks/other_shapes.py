@@ -13,14 +13,19 @@ import numpy as np
 
 from simserve.hardware import load_gpu
 from simserve.latency import shipped_profiles
-from simserve.latency.grid import Float64
-from simserve.latency.kernels.expert_rows import TABLE_DTYPES, gated_rows, preferred, shapes_of
-from simserve.latency.kernels.expert_shape import SHAPE, Experts
+from simserve.latency.kernels.expert_rows import (
+    SHAPE,
+    TABLE_DTYPES,
+    Experts,
+    gated_rows,
+    preferred,
+    shapes_of,
+)
 from simserve.latency.kernels.experts import RoutedExperts
 from simserve.latency.kernels.machine import Machine
-from simserve.latency.profile_file import ProfileTable
-from simserve.latency.profiles import ProfileStore
-from simserve.latency.roofline import peaks_of
+from simserve.latency.tables.grid import Float64
+from simserve.latency.tables.profiles import ProfileStore, ProfileTable
+from simserve.latency.tables.roofline import peaks_of
 
 GPUS = ("h100_sxm", "h200_sxm", "b200_sxm")
 DTYPES = ("bf16", "fp8_block", "mxfp4", "int4")

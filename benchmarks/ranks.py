@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from simserve.scenario.build import build
+from simserve.deploy.build import build
 from simserve.scenario.spec import Scenario
 
 SEQUENCES = 128

@@ -21,9 +21,10 @@ import numpy as np
 
 from benchmarks.cost import measure
 from simserve.core import Result, Trace, TraceOrigin
-from simserve.engine import simulate
+from simserve.deploy.build import build
 from simserve.router.base import ROUTERS
-from simserve.scenario import Scenario, build
+from simserve.scenario import Scenario
+from simserve.sim import simulate
 from simserve.workload import load_trace, scale_rate_by_compression, tile
 
 _ROOT = Path(__file__).resolve().parent.parent

@@ -17,17 +17,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simserve.deploy.build import build_all
+from simserve.deploy.simulated import simulate_all, write_all
 from simserve.errors import ScenarioError
 from simserve.metrics.comparison import read_comparison
 from simserve.metrics.store import StoredRun, read_results
-from simserve.report.headline import headline
-from simserve.scenario import Scenario, build_all, load_scenario
+from simserve.report.run.headline import headline
+from simserve.scenario import Scenario, load_scenario
 from simserve.scenario.load import LoadedScenario, loaded_mapping, mapping_of
-from simserve.scenario.simulated import simulate_all, write_all
 from simserve.study.advice import advise
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
 
 COLUMNS = {
     "TTFT p50, ms": ("whole", "ttft_ms", "p50"),

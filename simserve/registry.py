@@ -2,6 +2,7 @@
 
 A registry maps names to components of one kind (policies, routers, trace formats ...). A module in
 the kind's own package registers itself with the decorator; importing the package imports its modules.
+A kind with few components may be a single module.
 A name with a colon (`package.module:Attribute`) is imported instead, so that a user's own component
 needs no edit here.
 """
@@ -65,7 +66,7 @@ class Registry(Generic[T]):
             return
         self._loaded = True
         package = importlib.import_module(self._package)
-        for module in pkgutil.iter_modules(package.__path__):
+        for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
             importlib.import_module(f"{self._package}.{module.name}")
 
     def _import(self, path: str) -> T:

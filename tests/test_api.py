@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import simserve
 from simserve.cli import app
-from simserve.scenario import run_scenario
+from simserve.deploy.build import run_scenario
 
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
 SMALL: dict[str, Any] = {

@@ -14,10 +14,10 @@ BASE = {"core", "units", "errors", "registry", "paths", "arrow", "__init__"}
 ORDER = [
     BASE,
     {"model", "hardware", "experts"},
-    {"latency", "kv"},
-    {"policy", "router"},
-    {"engine"},
-    {"scenario"},
+    {"latency", "kvcache"},
+    {"engines", "router"},
+    {"sim"},
+    {"scenario", "deploy"},
     {"study", "api"},
     {"cli", "__main__"},
 ]
@@ -29,10 +29,10 @@ SIDE = {
 """Layers beside the line, and what they may know."""
 FROM_SCENARIO_ON = set(SIDE)
 """What the wiring and the command line may know beside the layers to their left."""
-TOOLS = {"profiler", "validate"}
+TOOLS = {"profiler", "validation"}
 """Programs of their own that look at everything; nobody but the command line knows them."""
 
-HOMES = {"simpy": {"engine"}, "plotly": {"report"}, "torch": {"profiler"}, "typer": {"cli"}}
+HOMES = {"simpy": {"sim"}, "plotly": {"report"}, "torch": {"profiler"}, "typer": {"cli"}}
 
 
 def layer_of(path: Path, root: Path) -> str:
@@ -46,7 +46,7 @@ def allowed_for(layer: str) -> set[str]:
         return {name for names in ORDER[:-1] for name in names} | set(SIDE) | {layer}
     rank = next(i for i, names in enumerate(ORDER) if layer in names)
     allowed = {name for names in ORDER[: rank + 1] for name in names}
-    if rank >= ORDER.index({"scenario"}):
+    if rank >= ORDER.index({"scenario", "deploy"}):
         allowed |= FROM_SCENARIO_ON
     if "cli" in ORDER[rank]:
         allowed |= TOOLS
@@ -88,14 +88,14 @@ def test_no_layer_looks_right() -> None:
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("policy/fault.py", "from simserve.engine import simulate"),
+        ("engines/fault.py", "from simserve.sim import simulate"),
         ("core/fault.py", "from simserve.model.spec import ModelSpec"),
-        ("latency/fault.py", "def late():\n    from simserve.policy.base import POLICIES"),
+        ("latency/fault.py", "def late():\n    from simserve.engines.base import POLICIES"),
         ("metrics/fault.py", "from simserve.latency import PROVENANCE"),
-        ("report/fault.py", "from simserve.scenario import build"),
-        ("engine/fault.py", "from simserve import metrics"),
-        ("policy/fault.py", "import simpy"),
-        ("engine/fault.py", "import plotly.graph_objects as go"),
+        ("report/fault.py", "from simserve.deploy.build import build"),
+        ("sim/fault.py", "from simserve import metrics"),
+        ("engines/fault.py", "import simpy"),
+        ("sim/fault.py", "import plotly.graph_objects as go"),
         ("latency/fault.py", "import torch"),
     ],
 )

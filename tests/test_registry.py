@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from simserve.core import Request
+from simserve.deploy.build import build
+from simserve.engines.base import POLICIES
 from simserve.errors import ScenarioError
-from simserve.policy.base import POLICIES
 from simserve.registry import Registry
 from simserve.router.base import ROUTERS, RouterParams
-from simserve.scenario import Scenario, build
+from simserve.scenario import Scenario
 
 SCENARIO = {
     "name": "own parts",
@@ -30,7 +31,7 @@ SCENARIO = {
 
 OWN = '''
 from pydantic import Field
-from simserve.policy.orca import OrcaPolicy
+from simserve.engines.orca import OrcaPolicy
 from simserve.router.base import RouterParams
 
 

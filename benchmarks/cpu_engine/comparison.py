@@ -18,8 +18,9 @@ from benchmarks.cpu_engine.engines import (
 from benchmarks.cpu_engine.scheduler import Sequence
 from benchmarks.cpu_engine.server import Step
 from simserve.core import Chunk, Request, Result
+from simserve.deploy.build import build
 from simserve.latency import StepLatency
-from simserve.scenario import Scenario, build
+from simserve.scenario import Scenario
 
 LOADS = (0.35, 0.7, 0.95)
 """Arrival rates as shares of what the simulator says that the machine can serve."""

@@ -25,7 +25,8 @@ def replay(job: dict[str, Any]) -> Sample:
 
 
 def _replay_here(job: dict[str, Any]) -> dict[str, Any]:
-    from simserve.scenario import Scenario, build
+    from simserve.deploy.build import build
+    from simserve.scenario import Scenario
 
     workload: dict[str, Any] = {"trace": job["trace"]}
     if job["concurrency"]:

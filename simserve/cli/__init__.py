@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from simserve.cli import calibrate, capacity, compare, init, report, run, schema, search, size, stopped, sweep
+from simserve.cli import calibrate, capacity, compare, help, init, report, run, search, size, sweep, writing
 from simserve.cli.help import App, Group
 from simserve.errors import UserError
 
@@ -59,14 +59,14 @@ class _Root(Group):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            with stopped.raised():
+            with writing.raised():
                 return super().invoke(ctx)
         except UserError as error:
             _say(str(error))
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
-            _say(stopped.words(error))
-            raise typer.Exit(stopped.exit_code(error)) from error
+            _say(writing.words(error))
+            raise typer.Exit(writing.exit_code(error)) from error
         except BrokenPipeError as error:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the interpreter flushes it at exit
             raise typer.Exit(0) from error
@@ -129,7 +129,7 @@ app.command("init")(init.init)
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
-app.command("schema")(schema.schema)
+app.command("schema")(help.schema)
 app.command("calibrate")(calibrate.calibrate)
 app.command("sweep")(sweep.sweep)
 app.command("capacity")(capacity.capacity)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from simserve.cli.overwrite import refuse_to_overwrite
-from simserve.cli.validate_options import Profiles
+from simserve.cli.validate.tables import Profiles
+from simserve.cli.writing import refuse_to_overwrite
 
 DEFAULT_TERMS = ["client_us"]
 
@@ -35,9 +35,9 @@ def calibrate(
 
     Example: simserve calibrate --measured path/to/vllm_measured --only 7b-tp1-codegen --out vllm-0.15.yaml
     """
-    from simserve.validate.calibration import calibrate as fitted
-    from simserve.validate.measured_runs import read_runs
-    from simserve.validate.published_requests import read_published_runs
+    from simserve.validation.calibration import calibrate as fitted
+    from simserve.validation.measured_runs import read_runs
+    from simserve.validation.published import read_published_runs
 
     refuse_to_overwrite(out, force)
     runs = read_published_runs(measured, only) if measured.suffix == ".csv" else read_runs(measured, only)

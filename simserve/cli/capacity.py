@@ -46,12 +46,11 @@ def capacity(
     Exit codes: 0 done; 2 the input is wrong; 3 done, but the lowest load is not shown to meet the SLO.
     """
     from simserve.metrics.store import canonical_json
-    from simserve.report.capacity_page import write_capacity_page
-    from simserve.report.study_words import capacity_headline, capacity_limit
+    from simserve.report.study.capacity import write_capacity_page
+    from simserve.report.study.words import capacity_headline, capacity_limit
     from simserve.scenario import load_scenario
     from simserve.study.capacity import require_capacity, run_capacity
-    from simserve.study.files import write_json
-    from simserve.study.recommended import run_commands, write_recommended
+    from simserve.study.files import run_commands, write_json, write_recommended
 
     it = load_scenario(file, overrides)
     spec = require_capacity(it)

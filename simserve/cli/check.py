@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from simserve.errors import ScenarioError, UserError
-from simserve.report.format import money
+from simserve.report.words import money
 from simserve.units import NS_PER_S
 
 if TYPE_CHECKING:
     from simserve.core.totals import PoolFacts
-    from simserve.scenario import Deployment, LoadedScenario
+    from simserve.deploy.build import Deployment
+    from simserve.scenario import LoadedScenario
+
 
 SAMPLE = 300
 """Requests that are simulated to see how long the whole takes."""
@@ -20,7 +22,7 @@ SAMPLE = 300
 
 def built(it: LoadedScenario) -> dict[str, Deployment]:
     """Return the deployments of a scenario; raises `ScenarioError` with what is wrong in any of them."""
-    from simserve.scenario import build
+    from simserve.deploy.build import build
     from simserve.scenario.spec import STUDIES
 
     found, problems = {}, []
@@ -42,7 +44,7 @@ def built(it: LoadedScenario) -> dict[str, Deployment]:
 
 def _require_sweep(it: LoadedScenario) -> None:
     from simserve.study.plan import plan_sweep
-    from simserve.study.sweep import require_sweep
+    from simserve.study.points import require_sweep
 
     plan_sweep(it, require_sweep(it))
 
@@ -128,7 +130,7 @@ def _price(deployment: Deployment) -> Iterator[str]:
 
 def duration_line(deployments: Mapping[str, Deployment]) -> str:
     """Return about how long all runs take on this machine, judged by the first requests of each."""
-    from simserve.scenario.build import build
+    from simserve.deploy.build import build
     from simserve.scenario.load import changed
 
     total, asked = 0.0, 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simserve.cli.overwrite import refuse_to_overwrite
+from simserve.cli.writing import refuse_to_overwrite
 from simserve.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def compare(
 
     simserve compare reports/chat-on-one-h100 bench.json --html chat.html
     """
-    from simserve.cli.compare_text import print_comparison
+    from simserve.cli.texts import print_comparison
     from simserve.metrics.store import canonical_json
 
     refuse_to_overwrite(html, force)
@@ -89,8 +89,8 @@ def _read(name: str, format: str) -> StoredRun:
 
     if (Path(name) / "manifest.json").is_file():
         return read_results(Path(name))
-    from simserve.validate.importers.read import file_of, read_load_test
-    from simserve.validate.load_test_run import run_of
+    from simserve.validation.load_test import run_of
+    from simserve.validation.loadtests.read import file_of, read_load_test
 
     if not file_of(name)[0].exists():
         raise ScenarioError(f"{name}: no such result folder or file of measurements")

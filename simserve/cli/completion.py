@@ -30,7 +30,7 @@ def gpus(incomplete: str) -> list[str]:
 
 def engines(incomplete: str) -> list[str]:
     """Return the engine versions that begin with `incomplete`."""
-    from simserve.policy.presets import ENGINES
+    from simserve.engines.presets import ENGINES
 
     return _starting(ENGINES, incomplete)
 

@@ -13,7 +13,8 @@ from simserve.cli.help import App
 
 if TYPE_CHECKING:
     from simserve.hardware import Figure, GpuSpec
-    from simserve.latency.profiles import ProfileStore
+    from simserve.latency.tables.profiles import ProfileStore
+
 
 app = App(
     invoke_without_command=True,
@@ -35,7 +36,7 @@ def gpus(ctx: typer.Context, profiles: Profiles = [], as_json: AsJson = False) -
     if ctx.invoked_subcommand:
         return
     from simserve.hardware import gpu_names, load_gpu
-    from simserve.latency.profiles import ProfileStore
+    from simserve.latency.tables.profiles import ProfileStore
 
     specs, store = [load_gpu(name, profiles) for name in gpu_names(profiles)], ProfileStore(profiles)
     if as_json:
@@ -55,7 +56,7 @@ def show(
     Example: simserve gpus show h100_sxm
     """
     from simserve.hardware import load_gpu
-    from simserve.latency.profiles import ProfileStore
+    from simserve.latency.tables.profiles import ProfileStore
 
     spec = load_gpu(name, profiles)
     kernels = ProfileStore(profiles).ops(spec.name)
@@ -73,7 +74,7 @@ def _print_table(specs: list[GpuSpec], store: ProfileStore) -> None:
     from rich import box
     from rich.console import Console
 
-    from simserve.cli.fitted import FittedTable
+    from simserve.cli.terminal import FittedTable
     from simserve.units import GIB, TERA
 
     title = "GPUs (vendor figures, dense; link: NVLink or Infinity Fabric, one way)"
@@ -104,7 +105,7 @@ def _print_table(specs: list[GpuSpec], store: ProfileStore) -> None:
 def _print_gpu(spec: GpuSpec, kernels: list[str]) -> None:
     from rich.console import Console
 
-    from simserve.cli.fitted import FittedTable
+    from simserve.cli.terminal import FittedTable
 
     table = FittedTable(title=f"{spec.name}: {spec.title}, SM {spec.sm_arch}")
     table.add_column("figure", no_wrap=True)

@@ -2,18 +2,204 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from simserve.cli import completion
-from simserve.cli.init_text import Wanted, scenario_text
-from simserve.cli.overwrite import refuse_to_overwrite
+from simserve.cli.writing import refuse_to_overwrite
 from simserve.errors import UserError
+
+if TYPE_CHECKING:
+    from simserve.deploy.build import Deployment
+    from simserve.scenario import LoadedScenario
+
+
+# The scenario that `simserve init` writes: what was asked for, and the questions to ask next.
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+_WORDS_OF_YAML = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a scenario was asked to hold. Either `trace`, or a rate (requests/s) and lengths (tokens)."""
+
+    model: str
+    gpu: str
+    engine: str
+    replicas: int
+    tp: int
+    trace: str | None
+    rate: float | None
+    prompt_tokens: int | None
+    output_tokens: int | None
+    requests: int
+    slo: dict[str, float]
+    """Limits in ms by name; empty if there are none."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return self.replicas * self.tp
+
+    @property
+    def name(self) -> str:
+        """The scenario's name."""
+        return f"{self.model} on {self.gpus} x {self.gpu}"
+
+
+def scenario_text(wanted: Wanted, out: Path, questions: dict[str, list[str]]) -> str:
+    """Return the scenario; `questions` have the lines of the variants that answer them, to be uncommented."""
+    file = out.name
+    limits = ", ".join(f"{key}: {value:g}" for key, value in wanted.slo.items())
+    targets = (
+        f"slo: {{{limits}}}    # a good request meets all of these"
+        if limits
+        else "# slo: {ttft_ms: 500, tpot_ms: 25}    # limits of a good request; without them none is judged"
+    )
+    return (
+        f"# Run it: simserve run {file}    Every key: docs/reference/scenario.md, or `simserve schema`\n"
+        f"name: {json.dumps(wanted.name, ensure_ascii=False)}\n\n"
+        f"model: {scalar(wanted.model)}\n"
+        f"engine: {scalar(wanted.engine)}    # that version's scheduler and defaults\n\n"
+        f"workload:{_workload(wanted, out)}\n"
+        f"pools:    # {wanted.gpus} GPUs: copies of the model (replicas) x GPUs that share each copy (tp)\n"
+        f"  - {pool(wanted.gpu, wanted.replicas, wanted.tp)}\n\n"
+        f"{targets}\n"
+        f"{_questions(questions, file)}"
+    )
+
+
+def pool(gpu: str, replicas: int, tp: int, role: str = "") -> str:
+    """Return one pool in a line."""
+    named = f"name: {role}, role: {role}" if role else "name: main"
+    return f"{{{named}, gpu: {scalar(gpu)}, replicas: {replicas}, tp: {tp}}}"
+
+
+def scalar(value: str) -> str:
+    """Return a string as YAML writes it, quoted where it would be read as something else."""
+    plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS_OF_YAML
+    return value if plain else json.dumps(value, ensure_ascii=False)
+
+
+def _questions(questions: dict[str, list[str]], file: str) -> str:
+    if not questions:
+        return ""
+    lines = [
+        "",
+        f"# To ask more, uncomment `compare:` and the lines of a question, then: simserve run {file} --force",
+        "# compare:",
+    ]
+    for question, variants in questions.items():
+        lines += [f"#   # {question}", *(f"#   {line}" for line in variants)]
+    return "\n".join([*lines, ""])
+
+
+def _workload(wanted: Wanted, out: Path) -> str:
+    if wanted.trace:
+        return (
+            f"    # what was read, and how: simserve trace show {wanted.trace}\n"
+            f"  trace: {scalar(_from_scenario(wanted.trace, out))}\n"
+            "  rate_scale: 1    # 2: the same requests in half the time\n"
+        )
+    prompt, output = wanted.prompt_tokens or 0, wanted.output_tokens or 0
+    spread = f"{{kind: lognormal, p50: {max(1, prompt * 2 // 3)}, mean: {prompt}}}"
+    return (
+        "    # your own requests instead: `trace: FILE` in place of `synthetic:` and what is below it\n"
+        "  synthetic:\n"
+        f"    requests: {wanted.requests}\n"
+        f"    arrivals: {{kind: poisson, rate_per_s: {wanted.rate:g}}}\n"
+        f"    prompt_tokens: {{kind: constant, value: {prompt}}}    # or varied: {spread}\n"
+        f"    output_tokens: {{kind: constant, value: {output}}}\n"
+    )
+
+
+def _from_scenario(trace: str, out: Path) -> str:
+    """Return the name of a trace; that of a file of the current folder starts from the scenario's folder."""
+    path = Path(trace)
+    if path.is_file() and not path.is_absolute():
+        return Path(os.path.relpath(path, out.parent)).as_posix()
+    return trace
+
+
+# The questions that `simserve init` puts into a scenario, as variants of it: GPUs, a split, chunk sizes.
+
+Lines = list[str]
+"""Variants as YAML, below `compare:`."""
+Runs = Callable[[dict[str, Any]], bool]
+"""Whether the scenario with some changed values could be run."""
+CHUNK = ("max_num_batched_tokens", "chunked_prefill_size")
+"""The engines' options for the tokens of a step: vLLM's, SGLang's."""
+
+
+def questions_of(wanted: Wanted, it: LoadedScenario, base: Deployment) -> dict[str, Lines]:
+    """Return the questions to ask next, each with variants that can be run."""
+    from simserve.deploy.build import Parts, build
+    from simserve.scenario.load import changed
+
+    parts = Parts()
+
+    def runs(changes: dict[str, Any]) -> bool:
+        try:
+            build(changed(it, changes), base.trace, parts)
+        except UserError:
+            return False
+        return True
+
+    found = {
+        "Which of my GPUs?": _other_gpu(wanted, base, runs),
+        "Prefill and decode apart, or not?": _split(wanted, runs),
+        "Which chunk size?": _chunks(base),
+    }
+    return {question: lines for question, lines in found.items() if lines}
+
+
+def _other_gpu(wanted: Wanted, base: Deployment, runs: Runs) -> Lines:
+    """Return the next faster GPU with measured kernels that the model fits on, or the next slower one."""
+    from simserve.hardware import load_gpu
+    from simserve.latency.tables.profiles import ProfileStore
+
+    here = base.pools[0].gpu
+    others = [load_gpu(name) for name in ProfileStore().gpus() if name != here.name]
+    more = {gpu.name: gpu.hbm_bytes_per_s - here.hbm_bytes_per_s for gpu in others}
+    for name in sorted(more, key=lambda name: (more[name] < 0, abs(more[name]))):
+        if runs({"pools.0.gpu": name}):
+            return [f"on_{name}: {{pools: [{pool(name, wanted.replicas, wanted.tp)}]}}"]
+    return []
+
+
+def _split(wanted: Wanted, runs: Runs) -> Lines:
+    """Return a split over the same GPUs; where the model needs all of them, one over twice as many."""
+    half, tp = wanted.replicas // 2, wanted.tp
+    same = [(half, wanted.replicas - half, tp)] if half else [(1, 1, tp // 2)] if tp > 1 else []
+    for prefill, decode, degree in [*same, (wanted.replicas, wanted.replicas, tp)]:
+        roles = {"prefill": prefill, "decode": decode}
+        plain = {"gpu": wanted.gpu, "tp": degree}
+        if runs({"pools": [{"name": r, "role": r, "replicas": n, **plain} for r, n in roles.items()]}):
+            lines = [f"    - {pool(wanted.gpu, n, degree, role)}" for role, n in roles.items()]
+            gpus = (prefill + decode) * degree
+            if gpus == wanted.gpus:
+                return ["split:", "  pools:", *lines]
+            whole = pool(wanted.gpu, wanted.replicas * 2, tp)
+            return [f"split_{gpus}_gpus:", "  pools:", *lines, f"whole_{gpus}_gpus: {{pools: [{whole}]}}"]
+    return []
+
+
+def _chunks(base: Deployment) -> Lines:
+    """Return a quarter and twice the tokens that a step holds by default."""
+    options = base.pools[0].engine.options
+    name = next((name for name in CHUNK if options.get(name)), None)
+    sizes = (options[name] // 4, options[name] * 2) if name else ()
+    return [f"chunks_of_{tokens}: {{engine: {{{name}: {tokens}}}}}" for tokens in sizes]
 
 
 def init(
@@ -125,14 +311,14 @@ def _gpu(answer: str) -> str:
 
 
 def _engine(answer: str) -> str:
-    from simserve.policy.presets import engine_called
+    from simserve.engines.presets import engine_called
 
     engine_called(answer)
     return answer
 
 
 def _trace(answer: str) -> str:
-    from simserve.scenario.files import find
+    from simserve.scenario.load import find
 
     if answer and find(answer, Path()) is None:
         raise UserError(f"{answer}: no such file")
@@ -175,8 +361,8 @@ def _next_lines(wanted: Wanted, out: Path) -> list[str]:
 
 def _write(wanted: Wanted, out: Path) -> None:
     """Write the file once it is known that it can be run; raises `UserError` and writes nothing if not."""
-    from simserve.cli.init_variants import questions_of
-    from simserve.scenario import build, load_scenario
+    from simserve.deploy.build import build
+    from simserve.scenario import load_scenario
 
     trial = out.with_name(f".{out.name}.partial")
     try:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simserve.cli.overwrite import refuse_to_overwrite
+from simserve.cli.writing import refuse_to_overwrite
 from simserve.errors import ScenarioError, nearest
 
 
@@ -43,9 +43,9 @@ def report(
     simserve report reports/demo-sweep
     """
     from simserve.report import write_report
-    from simserve.report.exports import EXPORTS
+    from simserve.report.export.perfetto import EXPORTS
     from simserve.report.figures import write_figures
-    from simserve.report.study_pages import STUDY, write_study_page
+    from simserve.report.study.pages import STUDY, write_study_page
 
     if (folder / STUDY).is_file():
         if figures is not None or export is not None:

@@ -13,8 +13,9 @@ from simserve.cli import completion
 from simserve.errors import ScenarioError
 
 if TYPE_CHECKING:
+    from simserve.deploy.build import Deployment
     from simserve.metrics import Summary
-    from simserve.scenario import Deployment, Scenario
+    from simserve.scenario import Scenario
     from simserve.scenario.load import LoadedScenario
 
 
@@ -67,12 +68,12 @@ def run(
     Exit codes: 0 done; 1 an internal error; 2 the input is wrong; 3 done, but a run
     completed nothing, is overloaded or too short to tell, or (with --fail-on-slo) does not meet the SLO.
     """
-    from simserve.cli.progress import shown_progress
-    from simserve.cli.verdict import warnings_of
-    from simserve.cli.window import parse_window
-    from simserve.metrics.folder import check_target
-    from simserve.scenario import build_all, load_scenario
-    from simserve.scenario.simulated import write_all
+    from simserve.cli.tables import warnings_of
+    from simserve.cli.terminal import parse_window, shown_progress
+    from simserve.deploy.build import build_all
+    from simserve.deploy.simulated import write_all
+    from simserve.metrics.store import check_target
+    from simserve.scenario import load_scenario
     from simserve.study.advice import advise
 
     if window is not None and not timeline:
@@ -182,11 +183,9 @@ def _print_results(
     from rich.console import Console
 
     from simserve.cli.check import columns_lines
-    from simserve.cli.comparison_table import comparison_table
-    from simserve.cli.replications_text import replication_lines
-    from simserve.cli.summary_table import summary_table
+    from simserve.cli.tables import comparison_table, replication_lines, summary_table
     from simserve.metrics.store import canonical_json
-    from simserve.report.headline import taken
+    from simserve.report.run.headline import taken
 
     if as_json:
         found = {name: summary.to_dict() for name, summary in summaries.items()}
@@ -199,7 +198,7 @@ def _print_results(
     console = Console(highlight=False)
     if len(summaries) > 1:
         from simserve.metrics.comparison import read_comparison
-        from simserve.report.compare_page import plain_answer
+        from simserve.report.compare.page import plain_answer
 
         compared = read_comparison(page.parent)
         assert compared is not None  # it has just been written
@@ -213,7 +212,7 @@ def _print_results(
     for line in dict.fromkeys((*taken(base), *columns_lines(base["trace"]))):
         console.print(line)
     if scenario.published:
-        from simserve.cli.published_table import published_table
+        from simserve.cli.tables import published_table
 
         console.print(published_table(page.parent))
     console.print(f"Report: {page}", soft_wrap=True)

@@ -54,10 +54,9 @@ def search(
     simserve search mine.yaml --storage postgresql+psycopg://me@db/searches --out reports/worker-1
     """
     from simserve.metrics.store import canonical_json
-    from simserve.report.sweep_page import write_sweep_page
+    from simserve.report.study.pages import write_sweep_page
     from simserve.scenario import load_scenario
-    from simserve.study.files import write_json
-    from simserve.study.recommended import run_commands, write_recommended
+    from simserve.study.files import run_commands, write_json, write_recommended
     from simserve.study.search import EMBEDDED, open_study, require_search, run_search
 
     it = load_scenario(file, overrides)
@@ -76,7 +75,7 @@ def search(
     elif quiet:
         print(folder / "report.html")
     else:
-        from simserve.cli.study_text import print_sweep
+        from simserve.cli.texts import print_sweep
 
         front = [point for point in study["points"] if point["point"] in study["front"]]
         print_sweep({**study, "points": front})

@@ -46,13 +46,11 @@ def size(
     Exit codes: 0 done; 2 the input is wrong; 3 done, but no deployment meets the SLO with confidence.
     """
     from simserve.metrics.store import canonical_json
-    from simserve.report.size_page import write_size_page
-    from simserve.report.study_words import size_headline
+    from simserve.report.study.pages import write_size_page
+    from simserve.report.study.words import size_headline
     from simserve.scenario import load_scenario
-    from simserve.study.files import write_json
-    from simserve.study.recommended import run_commands, write_recommended
-    from simserve.study.size import SizeSearch, require_size
-    from simserve.study.size_result import size_study
+    from simserve.study.files import run_commands, write_json, write_recommended
+    from simserve.study.size import SizeSearch, require_size, size_study
 
     it = load_scenario(file, overrides)
     spec = require_size(it)
@@ -70,7 +68,7 @@ def size(
     elif quiet:
         print(folder / "report.html")
     else:
-        from simserve.cli.study_text import print_size
+        from simserve.cli.texts import print_size
 
         print_size(study)
         print(f"Report: {folder / 'report.html'}")

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simserve.cli import completion, stopped
+from simserve.cli import completion, writing
 
 if TYPE_CHECKING:
     from simserve.scenario.load import LoadedScenario
     from simserve.study.campaign import Campaign, Counts
+
 
 File = Annotated[
     str, typer.Argument(autocompletion=completion.scenario_files, help="Scenario file, or one that ships.")
@@ -57,10 +58,10 @@ def opened(
     """Give the campaign and its folder while the block runs, with progress on stderr."""
     from simserve.cli.run import slug
     from simserve.study.campaign import Options, campaign
-    from simserve.study.point_cache import NAME
+    from simserve.study.journal import CACHE_NAME
 
     folder = out or Path("reports") / f"{slug(it.scenario.name)}-{kind}"
-    cache = None if no_cache else folder.parent / NAME
+    cache = None if no_cache else folder.parent / CACHE_NAME
     with _progress(quiet) as show:
         options = Options(workers, executor, address, cache, show)
         with campaign(it, kind, folder, options, force) as work:
@@ -74,12 +75,12 @@ def _resumable(stop: KeyboardInterrupt, done: int, force: bool) -> str:
     """Return what is said when a study was stopped."""
     again = "repeat the command without --force" if force else "repeat the command"
     runs = "1 run is" if done == 1 else f"{done:,} runs are"
-    return f"{stopped.words(stop)}: {runs} done and kept; {again} to resume"
+    return f"{writing.words(stop)}: {runs} done and kept; {again} to resume"
 
 
 def warn(study: dict[str, Any]) -> None:
     """Print what the runs of a study warned of."""
-    from simserve.report.study_warnings import study_warnings
+    from simserve.report.warnings import study_warnings
 
     for line in study_warnings(study):
         typer.echo(f"warning: {line}", err=True)
@@ -93,7 +94,7 @@ def command(kind: str, file: str, overrides: list[str]) -> str:
 
 def lines(counts: Counts) -> list[str]:
     """Return the progress, one thing on a line."""
-    from simserve.cli.progress import clock
+    from simserve.cli.terminal import clock
     from simserve.units import NS_PER_S
 
     found = f" ({counts.found:,} found)" if counts.found else ""

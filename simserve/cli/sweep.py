@@ -44,10 +44,10 @@ def sweep(
     simserve sweep mine.yaml --workers 2 --out reports/tp
     """
     from simserve.metrics.store import canonical_json
-    from simserve.report.sweep_page import write_sweep_page
+    from simserve.report.study.pages import write_sweep_page
     from simserve.scenario import load_scenario
     from simserve.study.files import write_json, write_table
-    from simserve.study.sweep import require_sweep, run_sweep
+    from simserve.study.points import require_sweep, run_sweep
 
     it = load_scenario(file, overrides)
     spec = require_sweep(it)
@@ -63,7 +63,7 @@ def sweep(
     elif quiet:
         print(folder / "report.html")
     else:
-        from simserve.cli.study_text import print_sweep
+        from simserve.cli.texts import print_sweep
 
         print_sweep(study)
         typer.echo(f"Report: {folder / 'report.html'}")

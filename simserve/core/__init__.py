@@ -1,12 +1,10 @@
 """The nouns that every layer shares: Request, Batch, Trace, Result."""
 
 from simserve.core.batch import Batch, Chunk, Wait
-from simserve.core.request import Request
-from simserve.core.result import Result, Status, TokenGaps
-from simserve.core.split_result import LinkResult, SplitColumns, SplitResult
+from simserve.core.request import Request, WaitReason
+from simserve.core.result import LinkResult, Result, SplitColumns, SplitResult, Status, TokenGaps
 from simserve.core.totals import GroupResult, PoolFacts, ReplicaResult, TierResult, Timeline
 from simserve.core.trace import Trace, TraceOrigin
-from simserve.core.waiting import WaitReason
 
 __all__ = [
     "Batch",

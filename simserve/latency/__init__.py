@@ -5,8 +5,8 @@ from simserve.latency.compile import compile_step_latency
 from simserve.latency.explain import OpTime, explain_step
 from simserve.latency.overhead import IDEAL as IDEAL_OVERHEAD
 from simserve.latency.overhead import OVERHEADS, EngineOverhead, overhead_named
-from simserve.latency.profiles import ProfileStore, shipped_profiles
-from simserve.latency.table_latency import TableLatency
+from simserve.latency.step_time import TableLatency
+from simserve.latency.tables.profiles import ProfileStore, shipped_profiles
 
 __all__ = [
     "IDEAL_OVERHEAD",

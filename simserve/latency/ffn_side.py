@@ -11,16 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simserve.experts.maxima import RankMaximum
+from simserve.experts.rank_load import RankMaximum
 from simserve.latency.blocks.plan import Setting
-from simserve.latency.costs import Cost, LinearOp
-from simserve.latency.counted import CountedTimes
-from simserve.latency.grid import ANALYTIC, Float64
 from simserve.latency.kernels.exchange import LOW_LATENCY_MAX_TOKENS
-from simserve.latency.kernels.expert_shape import Experts
+from simserve.latency.kernels.expert_rows import Experts
 from simserve.latency.kernels.experts import RoutedExperts
-from simserve.latency.overlap import Ns, Parts
-from simserve.latency.pingpong import LayerTimes
+from simserve.latency.overlap import LayerTimes, Ns, Parts
+from simserve.latency.tables.grid import ANALYTIC, Float64
+from simserve.latency.tables.roofline import Cost, CountedTimes, LinearOp
 
 HopCost = Callable[[Float64, Float64], Cost]
 """From the fullest rank's tokens, and those of all that the busiest FFN GPU stands for, to one direction."""

@@ -16,17 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.core import Chunk
-from simserve.experts.maxima import RankMaximum
-from simserve.latency.attention_pages import AttentionPages
+from simserve.experts.rank_load import RankMaximum
 from simserve.latency.base import PAGE
-from simserve.latency.counted import CountedTimes
 from simserve.latency.ffn_side import FfnSide
-from simserve.latency.lockstep_books import MIXED, LockstepBooks, StepNote
-from simserve.latency.moe_layers import MoeLayers
+from simserve.latency.lockstep_totals import MIXED, AttentionPages, LockstepBooks, StepNote
+from simserve.latency.moe import MoeLayers
 from simserve.latency.overhead import EngineOverhead
-from simserve.latency.overlap import OverlapSpec, Parts, beside, serial, two_batches
-from simserve.latency.table_latency import TableLatency
-from simserve.latency.two_batch import Order
+from simserve.latency.overlap import Order, OverlapSpec, Parts, beside, serial, two_batches
+from simserve.latency.step_time import TableLatency
+from simserve.latency.tables.roofline import CountedTimes
 
 Int64 = NDArray[np.int64]
 

@@ -8,9 +8,45 @@ kernel, so the GPU waits if launching takes longer than computing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from simserve.errors import ScenarioError, nearest
+from simserve.latency.blocks.plan import Plan
+from simserve.latency.kernels import Machine
+from simserve.latency.tables.profiles import ProfileStore
+
+# The link between a GPU and its host's memory, where `simserve profile run` measured it (`host_copy`).
+
+
+class HostLink(NamedTuple):
+    """What one GPU's link achieves from and to pinned memory."""
+
+    read_gb_s: float
+    """From the host to the GPU, by the largest copy measured."""
+    write_gb_s: float
+    latency_us: float
+    """A copy of next to nothing from the host."""
+
+
+def measured_host_link(profiles: ProfileStore, gpu: str) -> HostLink | None:
+    """Return the measured link of a GPU, None if there is no table with copies both ways."""
+    table = profiles.table(gpu, "host_copy")
+    if table is None:
+        return None
+    ways = [table.select(direction=direction, pinned=1) for direction in ("h2d", "d2h")]
+    if not all(len(rows) for rows in ways):
+        return None
+    speeds = []
+    for rows in ways:
+        largest = int(rows.numbers("bytes").argmax())
+        speeds.append(float(rows.numbers("bytes")[largest] / rows.numbers("latency_us")[largest] / 1000))
+    return HostLink(speeds[0], speeds[1], float(ways[0].numbers("latency_us").min()))
 
 
 @dataclass(frozen=True)
@@ -179,3 +215,96 @@ def is_built_in(overhead: EngineOverhead) -> bool:
         return overhead_named(overhead.name) == overhead
     except ScenarioError:
         return False
+
+
+# What launching kernels costs the CPU, where `simserve profile run` has measured it (table `launch`).
+#
+# An engine's constants for it are assumptions. A step outside CUDA graphs launches every kernel of the plan
+# one
+# by one, each at the measured slope of launches; a step within one launches the graph. A table without graphs
+# is that of a device whose kernels were timed with their launch: nothing is added. A file of constants
+# (`simserve calibrate`) is left as it is.
+
+
+def with_measured_launches(overhead: EngineOverhead, machine: Machine, plan: Plan) -> EngineOverhead:
+    """Return the constants with those replaced that were measured on this machine."""
+    times = {kind: _times(machine, kind) for kind in ("eager", "graph")}
+    if not all(times.values()) or not overhead.capture_sizes or not is_built_in(overhead):
+        return overhead
+    kernel_us = _slope(times["eager"])
+    # A line through scattered times can meet zero kernels below zero: launching takes no less than nothing.
+    graph_us = max(0.0, min(times["graph"].items())[1] - min(times["graph"]) * _slope(times["graph"]))
+    per_layer = kernels_of(plan) / max(1, plan.layers)
+    measured = {
+        "launch_layer_us": f"measured: {kernel_us:.1f} us per kernel, {per_layer:.0f} kernels per layer",
+        "step_us": f"{overhead.provenance['step_us']}; measured: {graph_us:.1f} us to launch a CUDA graph",
+    }
+    return replace(
+        overhead,
+        launch_layer_us=kernel_us * per_layer,
+        step_us=overhead.step_us + graph_us,
+        provenance={**overhead.provenance, **measured},
+    )
+
+
+def kernels_of(plan: Plan) -> int:
+    """Return the kernels of a step, as the plan counts them."""
+    counted = sum(op.times for op in (*plan.per_token, *plan.per_sequence))
+    return counted + sum(layers.times for layers in plan.attention)
+
+
+def _times(machine: Machine, kind: str) -> dict[float, float]:
+    """Return microseconds by number of kernels."""
+    rows = machine.rows("launch", kind=kind)
+    if rows is None or len(rows) < 2:
+        return {}
+    return dict(zip(rows.numbers("kernels").tolist(), rows.numbers("latency_us").tolist(), strict=True))
+
+
+def _slope(times: dict[float, float]) -> float:
+    """Return microseconds of one more kernel, from the two largest numbers of them."""
+    (fewer, less_us), (more, us) = sorted(times.items())[-2:]
+    return (us - less_us) / (more - fewer)
+
+
+# Engine overhead constants in a small YAML file: the constants of a named engine, and those that differ.
+#
+# Written by `simserve calibrate`, cited by a scenario as `engine.overhead: file.yaml`.
+
+_HEADINGS = ("base", "provenance", "fit")
+NUMBERS = tuple(field.name for field in fields(EngineOverhead) if field.name.endswith("_us"))
+"""Constants that a file may change (microseconds)."""
+
+
+def read_overhead(path: Path) -> EngineOverhead:
+    """Return the constants of a file; raises `ScenarioError` naming file, key and value."""
+    try:
+        data = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+    except YAMLError as error:
+        raise ScenarioError(f"{path.name}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict) or "base" not in data:
+        raise ScenarioError(f"{path.name}: overhead constants need 'base', the engine that they depart from")
+    base = overhead_named(str(data["base"]))
+    values = {key: _number(path, key, value) for key, value in data.items() if key not in _HEADINGS}
+    provenance = {**base.provenance, **(data.get("provenance") or {})}
+    return replace(base, name=path.name, provenance=provenance, **values)
+
+
+def overhead_yaml(
+    base: str, values: dict[str, float], provenance: dict[str, str], fit: dict[str, Any]
+) -> str:
+    """Return the text of such a file; `fit` says how good the constants are, for readers."""
+    text = StringIO()
+    yaml = YAML()
+    yaml.width = 110
+    yaml.dump({"base": base, **values, "provenance": provenance, "fit": fit}, text)
+    return text.getvalue()
+
+
+def _number(path: Path, key: str, value: Any) -> float:
+    if key not in NUMBERS:
+        hint = nearest(str(key), NUMBERS)
+        raise ScenarioError(f"{path.name}: unknown key {key!r}{hint}; allowed: {', '.join(NUMBERS)}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        raise ScenarioError(f"{path.name}: {key} = {value!r}, allowed are microseconds from 0 to 1e9")
+    return float(value)

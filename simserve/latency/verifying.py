@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from simserve.core import Chunk
 from simserve.latency.base import PAGE, PROVENANCE
 from simserve.latency.blocks.plan import AttentionLayers, DecodeKernel, Plan
-from simserve.latency.costs import Cost
-from simserve.latency.grid import ANALYTIC, Float64
-from simserve.latency.kernels.attention import DecodeAttention
+from simserve.latency.kernels.decode import DecodeAttention
 from simserve.latency.kernels.mla import MlaDecode
 from simserve.latency.overhead import EngineOverhead
-from simserve.latency.table_latency import OVERHEAD, TableLatency
+from simserve.latency.step_time import OVERHEAD, TableLatency
+from simserve.latency.tables.grid import ANALYTIC, Float64
+from simserve.latency.tables.roofline import Cost
 
 Int64 = NDArray[np.int64]
 

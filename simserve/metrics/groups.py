@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simserve.core import GroupResult, ReplicaResult, Result
+from simserve.core import GroupResult, ReplicaResult, Result, Status, TierResult
 from simserve.metrics.window import ratio
 
 ATTENTION_SIDE, FFN_SIDE, NETWORK = "attention side", "FFN side", "network"
@@ -104,3 +104,125 @@ def _use(group: GroupResult, ranks: list[ReplicaResult]) -> GroupUse:
         ffn_gpus=group.ffn_gpus,
         sides=sides(group),
     )
+
+
+# KV tiers below HBM, as reported: what each gave to the prompts, what moved, and if its links kept up.
+
+
+@dataclass(frozen=True)
+class TierUse:
+    """One tier of one replica over the whole run."""
+
+    replica: str
+    kind: str
+    shared_by: str
+    capacity_blocks: int
+    used_blocks: int
+    """Blocks in the store at the end, whoever put them there."""
+    hit_tokens: int
+    """Prompt tokens loaded instead of computed, those of preempted requests included."""
+    hit_rate: float | None
+    """hit_tokens / prompt tokens of the replica's completed requests."""
+    refused_tokens: int
+    """Prompt tokens that were found and computed nevertheless, because that was faster."""
+    read_bytes: int
+    written_bytes: int
+    read_link: float | None
+    """Share of the run in which the links were busy with reads, of all replicas that share them."""
+    write_link: float | None
+    """The same for writes; above 1 the link did not keep up with what was written."""
+
+
+def tier_uses(result: Result) -> list[TierUse]:
+    """Return one row per replica and tier, in the result's order; none without tiers."""
+    return [
+        _tiers_use(result, index, replica.name, tier)
+        for index, replica in enumerate(result.replicas)
+        for tier in replica.kv_tiers
+    ]
+
+
+def tier_warnings(uses: list[TierUse]) -> list[str]:
+    """Return a warning for each link that was asked for more writes than it can do."""
+    return [
+        f"KV tier {use.kind} of {use.replica}: writing all that was evicted takes {use.write_link:.2f} times "
+        "as long as the run; many blocks are found too late, or dropped before they are written"
+        for use in uses
+        if use.write_link is not None and use.write_link > 1
+    ]
+
+
+def _tiers_use(result: Result, index: int, name: str, tier: TierResult) -> TierUse:
+    rows = (result.replica == index) & (result.status == Status.COMPLETED)
+    prompt_tokens = int(result.prompt_tokens[rows].sum())
+    arrivals = result.arrival_ns[result.arrival_ns >= 0]
+    duration_ns = result.end_ns - int(arrivals.min()) if len(arrivals) else 0
+    return TierUse(
+        replica=name,
+        kind=tier.kind,
+        shared_by=tier.shared_by,
+        capacity_blocks=tier.capacity_blocks,
+        used_blocks=tier.used_blocks,
+        hit_tokens=tier.hit_tokens,
+        hit_rate=tier.hit_tokens / prompt_tokens if prompt_tokens else None,
+        refused_tokens=tier.refused_tokens,
+        read_bytes=tier.read_bytes,
+        written_bytes=tier.written_bytes,
+        read_link=tier.read_link_ns / duration_ns if duration_ns else None,
+        write_link=tier.write_link_ns / duration_ns if duration_ns else None,
+    )
+
+
+# Speculative decoding of each pool: what was drafted, verified and accepted.
+
+DRAFT_DEFINITIONS = {
+    "acceptance length": (
+        "Tokens per verification: 1 + accepted drafts / verifications, as vLLM and SGLang report it; "
+        "accepted drafts beyond the end of an answer count."
+    ),
+    "acceptance rate": "Accepted drafts / verified drafts.",
+    "ITL with speculation": (
+        "The tokens that a step accepts leave together: a gap lies between two steps of an answer, not "
+        "between two tokens. TPOT is per token as ever."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class DraftUse:
+    """One pool over the whole run."""
+
+    pool: str
+    verifications: int
+    """Sequences that verified drafts, over all steps."""
+    drafted_tokens: int
+    accepted_tokens: int
+    acceptance_length: float | None
+    acceptance_rate: float | None
+    verified_per_step: float | None
+    """Sequences that verified drafts in a step, mean over the pool's steps."""
+
+
+def draft_uses(result: Result) -> list[DraftUse]:
+    """Return one row per pool that speculates."""
+    rows = []
+    for name in dict.fromkeys(replica.pool for replica in result.replicas):
+        members = [replica for replica in result.replicas if replica.pool == name]
+        found = [replica.drafting for replica in members if replica.drafting is not None]
+        if not found:
+            continue
+        verifications = sum(one.verifications for one in found)
+        drafted = sum(one.drafted_tokens for one in found)
+        accepted = sum(one.accepted_tokens for one in found)
+        rows.append(
+            DraftUse(
+                pool=name,
+                verifications=verifications,
+                drafted_tokens=drafted,
+                accepted_tokens=accepted,
+                acceptance_length=ratio(verifications + accepted, verifications),
+                acceptance_rate=ratio(accepted, drafted),
+                verified_per_step=ratio(verifications, sum(replica.steps for replica in members)),
+            )
+        )
+    return rows

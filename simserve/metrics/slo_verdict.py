@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from simserve.core import Result, TokenGaps
 from simserve.metrics.columns import derive
+from simserve.metrics.measures import percent
 from simserve.metrics.stability import UNSTABLE, Stability
 from simserve.metrics.targets import (
     LATENCY_WORDS,
@@ -26,7 +27,6 @@ from simserve.metrics.targets import (
     requests_needed,
 )
 from simserve.metrics.window import steady_span
-from simserve.metrics.words import percent
 from simserve.units import NS_PER_MS
 
 MET, MISSED, INCONCLUSIVE = "met", "missed", "inconclusive"

@@ -8,20 +8,26 @@ from typing import Any
 import numpy as np
 
 from simserve.core import Result, Status
-from simserve.metrics.advice import Advice
-from simserve.metrics.columns import Bool, Columns, derive
+from simserve.metrics.bottlenecks import Limit, limits
+from simserve.metrics.columns import Bool, Columns, Slo, derive
 from simserve.metrics.definitions import DEFINITIONS
-from simserve.metrics.groups import GROUP_DEFINITIONS, GroupUse, group_uses
-from simserve.metrics.limits import Limit, limits
-from simserve.metrics.rates import Rates, cost_per_million, rates_of
+from simserve.metrics.groups import (
+    DRAFT_DEFINITIONS,
+    GROUP_DEFINITIONS,
+    DraftUse,
+    GroupUse,
+    TierUse,
+    draft_uses,
+    group_uses,
+    tier_uses,
+    tier_warnings,
+)
+from simserve.metrics.rates import Advice, Rates, cost_per_million, rates_of
 from simserve.metrics.replications import Replications
-from simserve.metrics.slo import Slo
 from simserve.metrics.slo_verdict import SloVerdict, evidence, judge_slo
-from simserve.metrics.speculation import DRAFT_DEFINITIONS, DraftUse, draft_uses
 from simserve.metrics.stability import STABLE, Stability, judge
 from simserve.metrics.stages import STAGE_DEFINITIONS, SplitSummary, split_summary, split_warnings
 from simserve.metrics.targets import targets_of
-from simserve.metrics.tiers import TierUse, tier_uses, tier_warnings
 from simserve.metrics.utilisation import Use, pool_uses, replica_uses
 from simserve.metrics.window import WindowSummary, steady_span, summarize_window, whole_span
 

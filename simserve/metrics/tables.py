@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from simserve import arrow
 from simserve.core import ReplicaResult, Result, Status, TokenGaps
-from simserve.core.steps import Steps
-from simserve.metrics.columns import derive
-from simserve.metrics.slo import Slo, good
+from simserve.core.totals import Steps
+from simserve.metrics.columns import Slo, derive, good
 from simserve.metrics.stages import stage_columns
 
 _STAMPS = ("arrival_ns", "first_scheduled_ns", "first_token_ns", "last_token_ns")

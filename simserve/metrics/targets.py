@@ -13,10 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from simserve.core import Result
-from simserve.metrics.columns import Columns, derive
-from simserve.metrics.distribution import share_within
-from simserve.metrics.slo import Slo
-from simserve.metrics.statistics import Batch, Interval, share_interval
+from simserve.metrics.columns import Columns, Slo, derive
+from simserve.metrics.distribution import Batch, Interval, share_interval, share_within
 from simserve.metrics.window import Span, steady_span, whole_span
 
 MARGIN = 0.1

@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.core import ReplicaResult, Result, TokenGaps
-from simserve.metrics.columns import Columns
+from simserve.metrics.columns import Columns, Slo, good, held, missed
 from simserve.metrics.distribution import Distribution, of_gaps_ms, of_values, share_within
-from simserve.metrics.intervals import held
-from simserve.metrics.slo import Slo, good, missed
 from simserve.units import NS_PER_S
 
 Bool = NDArray[np.bool_]

@@ -14,9 +14,8 @@ from typing import Literal
 from simserve.errors import ScenarioError
 from simserve.model.dtypes import WeightsDtype, weight_types
 from simserve.model.kv import kv_bytes_per_token_per_rank
-from simserve.model.parallel import Parallelism
 from simserve.model.parts import attention_parts
-from simserve.model.spec import DenseFfn, ModelSpec
+from simserve.model.spec import DenseFfn, ModelSpec, Parallelism
 from simserve.model.weights import weight_bytes_per_stage
 
 DraftMethod = Literal["mtp", "eagle", "draft_model", "ngram"]

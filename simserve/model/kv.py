@@ -9,9 +9,15 @@ from dataclasses import dataclass
 
 from simserve.errors import ScenarioError
 from simserve.model.dtypes import kv_cache_dtype
-from simserve.model.parallel import Parallelism
-from simserve.model.spec import Attention, GqaAttention, LinearAttention, MlaAttention, ModelSpec
-from simserve.model.stages import pipeline_stages
+from simserve.model.spec import (
+    Attention,
+    GqaAttention,
+    LinearAttention,
+    MlaAttention,
+    ModelSpec,
+    Parallelism,
+    pipeline_stages,
+)
 
 _INT4_GROUP = 64
 """Values that share a 16-bit scale in an int4 cache [assumption: 64, the finer of the usual 64 to 128]."""
@@ -128,3 +134,161 @@ def _vector_bytes(values: int, dtype: str) -> int:
 
 def _ceil(value: int, parts: int) -> int:
     return -(-value // parts)
+
+
+# KV groups: how vLLM divides the layers of a model with sliding windows, so that all take equal blocks.
+#
+# Layers of a kind (full, or with a window) are split into groups of one size, the smaller kind's number of
+# layers (padded where the larger kind's is not a multiple; the larger number where both are close). A block
+# holds `block_size` tokens of one group; groups share one pool. Read in vLLM 0.15.1, 0.19.0 and 0.33.0
+# (`_get_kv_cache_groups_uniform_page_size`; in 0.15.1 "close" is below 1.25 times, later below 1.5).
+
+CLOSE = 1.5
+"""Kinds whose numbers of layers differ by less than this factor form one group each."""
+CLOSE_BEFORE_19 = 1.25
+
+
+@dataclass(frozen=True)
+class KvGroups:
+    """Groups of equally many layers, in the order of their kinds' first layers."""
+
+    windows: tuple[int, ...]
+    """By group: the tokens that a token sees, itself included; 0: all."""
+    layers: int
+    """Layers of a group, padding included."""
+    padding: int
+    """Layers that exist only to make groups equal."""
+    in_flight_tokens: int
+    """Tokens that may be scheduled beyond what is settled: what a window group holds besides its window."""
+
+    @property
+    def words(self) -> str:
+        """The groups, in words."""
+        full = self.windows.count(0)
+        kinds = [f"{full} of full attention"] if full else []
+        if full < len(self.windows):
+            kinds.append(f"{len(self.windows) - full} of a window of {max(self.windows)} tokens")
+        padded = f", {self.padding} of them padding" if self.padding else ""
+        total = len(self.windows) * self.layers
+        return f"{' and '.join(kinds)}, {self.layers} layers each ({total} in all{padded})"
+
+    def window_blocks(self, block_size: int, longest: int) -> int:
+        """Return the most blocks that one sequence of up to `longest` tokens holds in a window group."""
+        tokens = min(max(self.windows) - 1 + self.in_flight_tokens, longest)
+        return -(-tokens // block_size) + 1  # a window need not begin with a block
+
+    def sequence_blocks(self, tokens: int, block_size: int) -> int:
+        """Return the most blocks that a sequence of `tokens` tokens holds at any time, in all groups."""
+        whole = -(-tokens // block_size)
+        in_window = min(whole, self.window_blocks(block_size, tokens))
+        full = self.windows.count(0)
+        return full * whole + (len(self.windows) - full) * in_window
+
+    def longest(self, blocks: int, block_size: int, at_most: int) -> int:
+        """Return the longest sequence, up to `at_most` tokens, that a pool of `blocks` blocks holds."""
+        low, high = 0, at_most
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.sequence_blocks(middle, block_size) <= blocks:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+def kv_groups(spec: ModelSpec, in_flight_tokens: int, close: float = CLOSE) -> KvGroups | None:
+    """Return the model's groups, or None if it has one cache for all tokens of all layers.
+
+    None also for what is not modelled: chunked attention (which vLLM keeps whole by default), latent or
+    linear attention beside windows, several attentions in a layer, unequal caches, several window sizes.
+    """
+    layers: dict[int, int] = {}
+    shapes: set[tuple[int, int]] = set()
+    for index in spec.order:
+        attentions = spec.layers[index].attentions
+        attention = attentions[0]
+        if len(attentions) != 1 or not isinstance(attention, GqaAttention) or attention.span == "chunked":
+            return None
+        layers[attention.span_tokens] = layers.get(attention.span_tokens, 0) + 1
+        shapes.add((attention.num_key_value_heads, attention.head_dim))
+    if set(layers) == {0} or len(shapes) > 1 or len(set(layers) - {0}) > 1:
+        return None
+    fewest, most = min(layers.values()), max(layers.values())
+    size = most if most < close * fewest else fewest
+    groups = {window: -(-count // size) for window, count in layers.items()}
+    return KvGroups(
+        windows=tuple(window for window, count in groups.items() for _ in range(count)),
+        layers=size,
+        padding=sum(groups.values()) * size - sum(layers.values()),
+        in_flight_tokens=in_flight_tokens,
+    )
+
+
+# KV that must move when a prompt computed on one replica is answered on another.
+#
+# Bytes follow from the layer groups, each key, value and latent once (that several ranks keep copies of
+# latents
+# or of a KV head is the receiver's own matter). Layers with a window or a chunk need only what a next token
+# still attends; linear layers move their state. Domain page, section 6.
+
+
+@dataclass(frozen=True)
+class BoundedLayers:
+    """Layers that keep only the last tokens of a sequence."""
+
+    bytes_per_token: int
+    span_tokens: int
+    chunked: bool
+    """True: the tokens since the last multiple of the span; False: the last `span_tokens`."""
+
+    def first_needed(self, prompt_tokens: int) -> int:
+        """Return the first token of a prompt that is still attended after it."""
+        if self.chunked:
+            return prompt_tokens - prompt_tokens % self.span_tokens
+        return max(0, prompt_tokens - self.span_tokens)
+
+
+@dataclass(frozen=True)
+class KvTransferSize:
+    """Bytes of a prompt's KV, by kind of layer."""
+
+    growing_bytes: int
+    """Per token, in layers that keep every token."""
+    bounded: tuple[BoundedLayers, ...]
+    state_bytes: int
+    """Per sequence: constant states, as they are after the prompt."""
+    layers: int
+
+    def of(self, start: int, end: int, prompt_tokens: int) -> int:
+        """Return the bytes of the tokens [start, end) of a prompt; states move with its last token."""
+        size = self.growing_bytes * max(0, end - start)
+        for layers in self.bounded:
+            first = max(start, layers.first_needed(prompt_tokens))
+            size += layers.bytes_per_token * max(0, end - first)
+        return size + (self.state_bytes if start < end == prompt_tokens else 0)
+
+
+def kv_transfer_size(spec: ModelSpec, kv_dtype: str = "bf16") -> KvTransferSize:
+    """Return what tokens of this model weigh on a link, with a KV cache of that type."""
+    growing = state = 0
+    bounded: list[BoundedLayers] = []
+    for group in spec.layers:
+        for attention in group.attentions:
+            size = group.count * token_bytes(attention, 1, kv_dtype)
+            if isinstance(attention, LinearAttention):
+                state += group.count * attention.state_bytes
+            elif isinstance(attention, GqaAttention) and attention.span != "full":
+                bounded.append(BoundedLayers(size, attention.span_tokens, attention.span == "chunked"))
+            else:
+                growing += size
+    return KvTransferSize(growing, tuple(bounded), state, spec.num_layers)
+
+
+def same_split(spec: ModelSpec, tp_from: int, tp_to: int) -> bool:
+    """Return True if ranks at both ends hold the same KV heads, so that nothing must be cut or joined."""
+    return all(
+        min(tp_from, attention.num_key_value_heads) == min(tp_to, attention.num_key_value_heads)
+        for group in spec.layers
+        for attention in group.attentions
+        if isinstance(attention, GqaAttention)
+    )

@@ -2,22 +2,101 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from simserve.errors import ScenarioError
+from simserve.hardware import GpuSpec
 from simserve.model.activation import FullStep, activation_peak
+from simserve.model.draft import DraftMemory
+from simserve.model.dtypes import WeightsDtype, WeightTypes, weight_types
+from simserve.model.kv import KvGroups
 from simserve.model.memory_rules import (
     CONTEXT_BYTES,
+    KERNELS_BYTES,
+    VLLM,
+    MemoryRules,
     communicator_bytes,
     graph_bytes,
     nccl_bytes,
     rotary_table_bytes,
 )
-from simserve.model.memory_settings import MemoryLine, MemorySettings
 from simserve.model.parts import LATENT_UP, layer_parts
-from simserve.model.spec import ModelSpec
-from simserve.model.stages import Stage
-from simserve.model.weights import WeightBytes
-from simserve.units import GIB
+from simserve.model.spec import ModelSpec, Parallelism, Stage
+from simserve.model.weights import WeightBytes, check_parallelism, weight_bytes_per_stage
+from simserve.units import GB, GIB
+
+# What a memory ledger depends on, and what it is made of.
+
+
+@dataclass(frozen=True)
+class MemoryLine:
+    """One use of memory."""
+
+    name: str
+    bytes: int
+    basis: str
+    """Formula, source or named assumption."""
+
+
+@dataclass(frozen=True)
+class MemorySettings:
+    """Everything that the ledger depends on."""
+
+    spec: ModelSpec
+    gpu: GpuSpec
+    parallelism: Parallelism
+    weights_dtype: WeightsDtype
+    kv_dtype: str
+    block_size: int
+    gpu_memory_utilization: float
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    rules: MemoryRules = VLLM
+    redundant_experts: int = 0
+    sequence_tokens: int | None = None
+    experts_dtype: str | None = None
+    """Type of routed experts where it differs from `weights_dtype`."""
+    kv_groups: KvGroups | None = None
+    """Groups of layers that share the blocks, where the engine keeps window layers apart."""
+    attention_only: bool = False
+    """True: FFN layers are on other GPUs (see `ffn_ledger`); norms and routers stay."""
+    draft: DraftMemory | None = None
+    """What a model that drafts tokens takes."""
+    adapter_bytes: int = 0
+    """What slots for LoRA adapters take of each GPU (see `lora`)."""
+    max_model_len: int | None = None
+    """Longest sequence; None: the model's."""
+    moe_backend: str = ""
+    """Kernels of MXFP4 experts; empty: those that the release takes on this GPU."""
+    enforce_eager: bool = False
+    """True: there are no CUDA graphs."""
+    full_graphs: bool = True
+    """False: only pieces of layers are captured (`cudagraph_mode: PIECEWISE`)."""
+
+    @property
+    def types(self) -> WeightTypes:
+        """The type of every part of the weights."""
+        return weight_types(self.weights_dtype, self.experts_dtype)
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a hidden value."""
+        return 4 if self.types.activation == "fp32" else 2
+
+    @property
+    def mxfp4_kernels(self) -> str:
+        """As which kernels MXFP4 experts are held."""
+        if self.moe_backend or self.rules.mxfp4 == "plain":
+            return self.moe_backend or "plain"
+        if self.rules.mxfp4 == "marlin" or not 90 <= self.gpu.sm_arch < 110:
+            return "marlin"
+        return "trtllm" if self.gpu.sm_arch >= 100 else "triton"
+
+    @property
+    def marlin_fp8(self) -> bool:
+        """True if fp8 weights go through Marlin: the GPU has no units for fp8 (vLLM)."""
+        return self.rules.activation_inside and self.gpu.sm_arch < 89
+
 
 _MULTIPROCESSORS = 132
 """Taken where a GPU does not say [assumption: an H100's]."""
@@ -147,3 +226,53 @@ def _full_step(settings: MemorySettings) -> FullStep:
         multiprocessors=int(processors.value) if processors else _MULTIPROCESSORS,
         keeps_expert_buffers=settings.rules.keeps_expert_buffers and lasting,
     )
+
+
+# The memory of an FFN GPU of attention-FFN disaggregation: weights, and no KV cache.
+
+
+def ffn_ledger(
+    spec: ModelSpec,
+    gpu: GpuSpec,
+    gpus: int,
+    *,
+    weights_dtype: WeightsDtype,
+    experts_dtype: str | None,
+    redundant_experts: int,
+    share: float,
+) -> tuple[MemoryLine, ...]:
+    """Return the uses of one FFN GPU's memory in bytes; they add up to the HBM.
+
+    Routed experts lie whole on the `gpus`, dense MLPs and shared experts are copied to each. `share` of the
+    HBM may be used. Raises `ScenarioError` if they do not divide, or do not fit.
+    """
+    spread = Parallelism(dp=gpus, ep=gpus)
+    try:
+        check_parallelism(spec, spread, redundant_experts)
+    except ScenarioError as error:
+        raise ScenarioError(f"afd.ffn_gpus = {gpus}: {error}") from error
+    (weights,) = weight_bytes_per_stage(
+        spec, spread, weights_dtype, redundant_experts=redundant_experts, experts_dtype=experts_dtype
+    )
+    outside = gpu.hbm_bytes - int(share * gpu.hbm_bytes)
+    types = weight_types(weights_dtype, experts_dtype)
+    rows = [
+        ("outside the share", outside, f"1 - {share:g} of the HBM: activations, the CUDA context"),
+        ("dense MLP weights", weights.dense_ffn, f"{types.dense}, a copy on each FFN GPU"),
+        ("shared expert weights", weights.shared_expert, f"{types.shared_experts}, a copy on each FFN GPU"),
+        (
+            "routed expert weights",
+            weights.routed_expert,
+            f"{types.routed_experts}, spread over {gpus} FFN GPUs",
+        ),
+        ("other", KERNELS_BYTES + nccl_bytes(gpus), f"kernels {KERNELS_BYTES / GIB:.1f} GiB, buffers"),
+    ]
+    needed = sum(size for _, size, _ in rows)
+    if needed > gpu.hbm_bytes:
+        raise ScenarioError(
+            f"afd.ffn_gpus = {gpus}: {spec.name} needs {(needed - outside) / GB:.1f} GB on each FFN GPU, and "
+            f"{(gpu.hbm_bytes - outside) / GB:.1f} GB of a {gpu.name} may be used ({share:g} of "
+            f"{gpu.hbm_bytes / GB:.1f} GB); more FFN GPUs hold fewer experts each"
+        )
+    rows.append(("free", gpu.hbm_bytes - needed, "no KV cache here"))
+    return tuple(MemoryLine(*row) for row in rows if row[1])

@@ -5,10 +5,32 @@ Field names follow Hugging Face `config.json`. Nothing here knows about GPUs or 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from simserve.model.checkpoint import PLAIN, Checkpoint
+from simserve.errors import ScenarioError
+from simserve.model.dtypes import PLAIN, Checkpoint
+
+# How one replica spreads over GPUs.
+
+
+@dataclass(frozen=True)
+class Parallelism:
+    """Degrees of parallelism of one replica (names as in vLLM and SGLang).
+
+    tp splits heads and matrices, pp splits layers, dp gives each attention rank its own requests and KV
+    pool, ep spreads routed experts (1: experts are split by tp like any matrix). GPUs = tp * pp * dp.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.tp * self.pp * self.dp
 
 
 @dataclass(frozen=True)
@@ -171,3 +193,47 @@ class ModelSpec:
         if self.layer_order:
             return self.layer_order
         return tuple(index for index, group in enumerate(self.layers) for _ in range(group.count))
+
+
+# How a pipeline divides the layers: vLLM's rule.
+#
+# Equal shares; the layers left over go one each to the stages before the last, from the back, so that the
+# stage with the head stays light (vLLM, `get_pp_indices`).
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pipeline stage."""
+
+    index: int
+    layers: tuple[int, ...]
+    """Layers of each of the spec's groups that the stage holds."""
+    first: bool
+    last: bool
+
+    def groups(self, spec: ModelSpec) -> tuple[LayerGroup, ...]:
+        """Return the groups of the stage's layers, each with the stage's count of them."""
+        pairs = zip(self.layers, spec.layers, strict=True)
+        return tuple(replace(group, count=count) for count, group in pairs if count)
+
+
+def pipeline_stages(spec: ModelSpec, pp: int) -> list[Stage]:
+    """Return the stages, first to last. Raises `ScenarioError` if there are more stages than layers."""
+    total = spec.num_layers
+    if not 1 <= pp <= total:
+        raise ScenarioError(f"pp = {pp}, allowed is 1 to {total}: {spec.name} has {total} layers")
+    share, left = divmod(total, pp)
+    sizes = [share] * pp
+    for back in range(2, left + 2):
+        sizes[-back] += 1
+    return _stages(spec, sizes)
+
+
+def _stages(spec: ModelSpec, sizes: list[int]) -> list[Stage]:
+    order, stages, start = spec.order, [], 0
+    for index, size in enumerate(sizes):
+        own = order[start : start + size]
+        layers = tuple(own.count(group) for group in range(len(spec.layers)))
+        stages.append(Stage(index, layers, first=index == 0, last=index == len(sizes) - 1))
+        start += size
+    return stages

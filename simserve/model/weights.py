@@ -11,12 +11,9 @@ from dataclasses import dataclass, replace
 
 from simserve.errors import ScenarioError
 from simserve.model.dtypes import WeightFormat, WeightsDtype, weight_format
-from simserve.model.experts import touched_experts
-from simserve.model.parallel import Parallelism
-from simserve.model.params import all_parts
+from simserve.model.params import all_parts, touched_experts
 from simserve.model.parts import Part, ffn_parts, first_parts, last_parts, layer_parts
-from simserve.model.spec import Ffn, GqaAttention, ModelSpec, MoeFfn
-from simserve.model.stages import Stage, pipeline_stages
+from simserve.model.spec import Ffn, GqaAttention, ModelSpec, MoeFfn, Parallelism, Stage, pipeline_stages
 
 
 @dataclass(frozen=True)

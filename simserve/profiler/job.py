@@ -7,17 +7,41 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simserve.errors import ProfileError, nearest
+from simserve.latency.tables.profiles import ProfileStore
 from simserve.model.load import load_model
-from simserve.profiler.case import Case
-from simserve.profiler.device import Device, open_device
-from simserve.profiler.launched_ranks import launch
-from simserve.profiler.need import LIBRARIES, need_torch, unusable, version_of
+from simserve.profiler.case import Case, Table
+from simserve.profiler.device import LIBRARIES, Device, need_torch, open_device, unusable, version_of
 from simserve.profiler.ops import OPS, ops_named
-from simserve.profiler.ops.flex import flex_missing
-from simserve.profiler.plan import plan
+from simserve.profiler.ops.attention_kernels import flex_missing
+from simserve.profiler.ranks import launch
 from simserve.profiler.run import Outcome, Progress, describe, run_plan
-from simserve.profiler.shapes import CPU_SIZES, CUDA_SIZES, shapes_of
+from simserve.profiler.shapes import CPU_SIZES, CUDA_SIZES, Shapes, shapes_of
 from simserve.profiler.tensors import width_of
+
+# What to measure, most valuable first.
+#
+# Level by level: the corners of every grid, then what halves its cells, so that a plan cut short leaves
+# usable
+# grids. Within a level, what no shipped table of this GPU has comes first (cached prefixes, mixed and unequal
+# batches, experts by counts, norms), then what dominates a step.
+
+
+def plan(ops: Sequence[Table], shapes: Shapes, device: Device, gpu: str) -> list[Case]:
+    """Return all cases of `ops` in the order in which they are to be measured, each once."""
+    shipped = set(ProfileStore().ops(gpu))
+    cases: dict[str, Case] = {}
+    place: dict[str, tuple[int, bool, int]] = {}
+    for order, op in enumerate(ops):
+        for case in op.cases(shapes, device):
+            if case.id not in cases:
+                cases[case.id] = case
+                place[case.id] = (case.level, op.name in shipped and not _unseen(case), order)
+    return sorted(cases.values(), key=lambda case: place[case.id])
+
+
+def _unseen(case: Case) -> bool:
+    """True for rows that no shipped table has: prompts on a cached prefix."""
+    return dict(case.key).get("prefix_len", 0) > 0
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from typing import Any
 from simserve.errors import ProfileError
 from simserve.hardware import gpu_names
 from simserve.paths import data_dir
-from simserve.profiler.device import Device
-from simserve.profiler.need import need_torch
+from simserve.profiler.device import Device, need_torch
 from simserve.profiler.tensors import normal, width_of
 from simserve.profiler.timing import measure
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simserve.profiler.need import CannotTime, need_torch
+from simserve.profiler.device import CannotTime, need_torch
 from simserve.profiler.timing import TARGET_ERROR, Timing, event_us, median_error, summary
 
 ANSWER_S = 120.0
@@ -85,8 +85,7 @@ def slowest(answers: list[Answer]) -> tuple[Timing, float]:
 
 def carry_out(order: Order, member: Member) -> Answer:
     """Return this rank's answer to an order."""
-    from simserve.profiler.collectives import collective_call
-    from simserve.profiler.exchanges import exchange_call
+    from simserve.profiler.collectives import collective_call, exchange_call
 
     try:
         make = exchange_call if order.kind == "exchange" else collective_call

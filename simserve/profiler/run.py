@@ -11,13 +11,11 @@ from typing import Any
 
 from simserve.errors import ProfileError
 from simserve.profiler.case import Case, Op
-from simserve.profiler.device import Device, NotEnoughMemory
-from simserve.profiler.journal import NAME, Journal
+from simserve.profiler.device import CannotTime, Device, NotEnoughMemory, need_torch
+from simserve.profiler.journal import NAME, Journal, write_tables
 from simserve.profiler.machine_file import write_machine_file
-from simserve.profiler.need import CannotTime, need_torch
 from simserve.profiler.ops.collective import OverRanks
-from simserve.profiler.reference import poison_for
-from simserve.profiler.tables import write_tables
+from simserve.profiler.tensors import poison_for
 from simserve.profiler.timing import Timing, measure
 
 MOST_CASE_S = 2.0

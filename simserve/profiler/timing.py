@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from simserve.profiler.device import Device
-from simserve.profiler.need import need_torch
+from simserve.profiler.device import Device, need_torch
 
 TARGET_ERROR = 0.02
 """Relative standard error of the median at which repeating stops."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simserve.profiler.need import need_torch
+from simserve.profiler.device import need_torch
 
 EPSILON = 1e-6
 """What norms add to the mean square."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import triton  # pyright: ignore[reportMissingImports]
-import triton.language as tl  # pyright: ignore[reportMissingImports]
+import triton
+import triton.language as tl
 
-from simserve.profiler.need import need_torch
+from simserve.profiler.device import need_torch
 from simserve.profiler.torch_kernels import EPSILON
 
 

@@ -14,11 +14,10 @@ from typing import Any, cast
 
 from simserve.errors import ScenarioError, nearest
 from simserve.metrics.comparison import read_comparison
-from simserve.metrics.folder import FIGURE_FORMATS, FIGURES
-from simserve.metrics.store import canonical_json, read_results
-from simserve.report.compare_page import comparison_charts
+from simserve.metrics.store import FIGURE_FORMATS, FIGURES, canonical_json, read_results
+from simserve.report.compare.page import comparison_charts
 from simserve.report.page import PALETTE, Figure
-from simserve.report.run_page import run_charts
+from simserve.report.run.page import run_charts
 from simserve.report.svg import svg
 
 WIDTH_PX = 720

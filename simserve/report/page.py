@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from simserve.report.format import FILTERS
+from simserve.report.words import FILTERS
 
 Figure = dict[str, Any]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from simserve.metrics.stability import too_short_words
-from simserve.report.format import number, percent
+from simserve.report.words import number, percent
 
 EXTRAPOLATED = 0.05
 """Share of simulated time outside the measured range of the kernels from which on it is said first."""
@@ -115,3 +116,21 @@ def _listed(runs: list[str]) -> Markup:
 def _sentence(text: str) -> str:
     text = text[:1].upper() + text[1:]
     return text if text.endswith(".") else f"{text}."
+
+
+# What the runs of a study warned of, each line once.
+
+MOST = 5
+
+
+def study_warnings(study: dict[str, Any]) -> list[str]:
+    """Return the warnings of a study's points with how many points each is about, the rest counted."""
+    rows = study["points"] if "points" in study else [*study["feasible"], *study["missed"]]
+    rows = [row for row in rows if "warnings" in row]
+    counts = Counter(line for row in rows for line in dict.fromkeys(row["warnings"]))
+    found = [
+        line if n == len(rows) else f"{line} ({n:,} of {len(rows):,} deployments)"
+        for line, n in counts.items()
+    ]
+    more = len(found) - MOST
+    return found[:MOST] + ([f"{more:,} more warnings of single runs are in study.json"] if more > 0 else [])

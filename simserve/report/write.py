@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 
 from simserve.metrics.comparison import StoredComparison, read_comparison
-from simserve.metrics.folder import TIMELINE, VARIANTS
-from simserve.metrics.store import read_results
+from simserve.metrics.store import TIMELINE, VARIANTS, read_results
+from simserve.report.export.perfetto import write_timeline
 from simserve.report.page import render
-from simserve.report.perfetto import write_timeline
-from simserve.report.run_page import run_charts, run_context
+from simserve.report.run.page import run_charts, run_context
 
 
 def write_report(folder: Path) -> Path:
@@ -32,7 +31,7 @@ def write_report(folder: Path) -> Path:
 
 def write_comparison_page(found: StoredComparison, target: Path, command: str) -> Path:
     """Write the page of a comparison that has no folder of its own, and return its path."""
-    from simserve.report.compare_page import comparison_page
+    from simserve.report.compare.page import comparison_page
 
     target.write_bytes(comparison_page(found, command).encode())
     return target
@@ -42,7 +41,7 @@ def _page(folder: Path) -> str:
     run = read_results(folder)
     comparison = read_comparison(folder)
     if comparison is not None:
-        from simserve.report.compare_page import comparison_page  # a run alone does without
+        from simserve.report.compare.page import comparison_page
 
         return comparison_page(comparison)
     return render("report.html.j2", run_charts(run), **run_context(run))

@@ -6,12 +6,14 @@ and what came back, it knows at once: `first_token` and `ended` tell it, if it h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from bisect import bisect_left
+from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from simserve.core import Request
+from simserve.kvcache import Content
 from simserve.registry import Registry
 from simserve.units import ms_to_ns
 
@@ -132,3 +134,94 @@ class HoldingRouter(Router, Protocol):
 
 
 ROUTERS: Registry[type] = Registry("router", "simserve.router")
+
+
+# Which of several equally good replicas: the next one in turn, so that an idle fleet is filled evenly.
+
+
+class Rotation:
+    """Finds the smallest value; among equals the first one after the last choice, in cyclic order."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last = -1
+
+    def smallest(self, values: Sequence[float]) -> int:
+        """Return the index of the smallest value and remember it."""
+        smallest = min(values)
+        try:
+            self.last = values.index(smallest, self.last + 1)
+        except ValueError:
+            self.last = values.index(smallest)
+        return self.last
+
+
+# What a router knows without asking anybody: where it sent each request, and which have come back.
+
+
+class InFlight:
+    """Requests in flight per target."""
+
+    __slots__ = ("_target", "counts")
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+        """Requests in flight by target."""
+        self._target: dict[int, int] = {}
+
+    def expect(self, targets: int) -> list[int]:
+        """Return the counts, one per target."""
+        while len(self.counts) < targets:
+            self.counts.append(0)
+        return self.counts
+
+    def sent(self, request: Request, target: int) -> None:
+        """Count a request as in flight."""
+        self._target[request.id] = target
+        self.counts[target] += 1
+
+    def target_of(self, request: Request) -> int:
+        """Return where a request in flight is."""
+        return self._target[request.id]
+
+    def ended(self, request: Request) -> int:
+        """Count a request as done; return where it was."""
+        target = self._target.pop(request.id)
+        self.counts[target] -= 1
+        return target
+
+
+# A prompt as a router sees it: full blocks that others may share, and a rest that is its own.
+
+UNKNOWN_CONTENT = "the trace does not say what prompts share: all prompts are taken as different"
+"""What a report must say when a router that looks at prompts has nothing to look at."""
+
+
+class Prompt(NamedTuple):
+    """The parts of a prompt; equal keys mean that this block and all before it are equal."""
+
+    keys: list[int]
+    rest_tokens: int
+
+
+class PromptBlocks:
+    """Cuts prompts into blocks."""
+
+    def __init__(self, content: Content | None, block_size: int) -> None:
+        """`content` gives keys of blocks of `block_size` tokens; None: nobody shares anything."""
+        self._content = content
+        self.block_size = block_size
+        self.assumptions = () if content is not None else (UNKNOWN_CONTENT,)
+
+    def cut(self, request: Request) -> Prompt:
+        """Return the parts of the request's prompt."""
+        tokens = request.prompt_tokens
+        if self._content is None:
+            return Prompt([], tokens)
+        return Prompt(self._content.keys(request, tokens // self.block_size), tokens % self.block_size)
+
+
+def leading(keys: list[int], known: Container[int]) -> int:
+    """Return how many keys from the first on are in `known`, which has with each key all before it."""
+    return bisect_left(range(len(keys)), True, key=lambda index: keys[index] not in known)

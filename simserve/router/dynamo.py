@@ -26,11 +26,9 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from simserve.core import Request
-from simserve.kv import Content
-from simserve.router.base import ROUTERS, RouterParams, Target
-from simserve.router.dynamo_queue import QueuePolicy, RouterQueue
-from simserve.router.dynamo_state import Active, AssumedCache, Sent
-from simserve.router.prompt_blocks import Prompt, PromptBlocks
+from simserve.kvcache import Content
+from simserve.router.base import ROUTERS, Prompt, PromptBlocks, RouterParams, Target
+from simserve.router.dynamo_state import Active, AssumedCache, QueuePolicy, RouterQueue, Sent
 from simserve.units import seconds_to_ns
 
 QUEUE_THRESHOLDS = {"1.4": None, "1.3": 16.0, "1.0": 4.0}

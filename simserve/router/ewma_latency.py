@@ -14,9 +14,7 @@ from typing import Literal
 from pydantic import Field
 
 from simserve.core import Request
-from simserve.router.base import ROUTERS, RouterParams, Target
-from simserve.router.in_flight import InFlight
-from simserve.router.ties import Rotation
+from simserve.router.base import ROUTERS, InFlight, Rotation, RouterParams, Target
 from simserve.units import seconds_to_ns
 
 

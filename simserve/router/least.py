@@ -7,12 +7,74 @@ between two refreshes see the same numbers, and follow each other to the same re
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from pydantic import Field
+
 from simserve.core import Request
-from simserve.router.base import ROUTERS, StateParams, Target
-from simserve.router.ties import Rotation
+from simserve.errors import ScenarioError
+from simserve.router.base import ROUTERS, Rotation, RouterParams, StateParams, Target
+
+# Each replica in turn.
+
+
+@ROUTERS.register("round_robin")
+class RoundRobinRouter:
+    """Replica 0, 1, 2 ... and again."""
+
+    Params = RouterParams
+
+    def __init__(self, params: RouterParams, *, seed: int) -> None:
+        """No settings."""
+        self._next = -1
+
+    def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:
+        """Return the target after the last one."""
+        self._next = (self._next + 1) % len(targets)
+        return self._next
+
+
+# A replica at random, and the better of two at random (Mitzenmacher 2001).
+
+
+@ROUTERS.register("random")
+class RandomRouter:
+    """Uniformly random, seeded."""
+
+    Params = RouterParams
+
+    def __init__(self, params: RouterParams, *, seed: int) -> None:
+        """`seed` fixes the sequence of choices."""
+        self._random = random.Random(seed)
+
+    def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:
+        """Return any target."""
+        return self._random.randrange(len(targets))
+
+
+@ROUTERS.register("power_of_two")
+class PowerOfTwoRouter:
+    """Of two replicas drawn at random, the one with fewer outstanding requests (ties: the first drawn)."""
+
+    Params = StateParams
+
+    def __init__(self, params: StateParams, *, seed: int) -> None:
+        """`seed` fixes the sequence of draws."""
+        self.refresh_ns = params.refresh_ns
+        self._random = random.Random(seed)
+
+    def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:
+        """Return the less loaded of two."""
+        if len(targets) == 1:
+            return 0
+        first = self._random.randrange(len(targets))
+        second = self._random.randrange(len(targets) - 1)
+        second += second >= first
+        if targets[second].outstanding_requests < targets[first].outstanding_requests:
+            return second
+        return first
 
 
 class _Least(ABC):
@@ -68,3 +130,46 @@ class LeastKvRouter(_Least):
     def load(self, target: Target, now_ns: int) -> float:
         """Return the share of KV blocks in use."""
         return target.kv_use(now_ns)
+
+
+# Long prompts on replicas of their own, so that short ones do not wait behind them.
+#
+# The last `long_replicas` replicas take prompts of at least `threshold_tokens`, the others the rest; inside a
+# group the fewest outstanding requests decide.
+
+
+class LengthThresholdParams(StateParams):
+    """Settings of the split."""
+
+    threshold_tokens: int = Field(
+        default=8192, ge=1, description="Prompt tokens from which on a request counts as long."
+    )
+    long_replicas: int = Field(
+        default=1, ge=1, description="Replicas, counted from the last, for long prompts."
+    )
+
+
+@ROUTERS.register("length_threshold")
+class LengthThresholdRouter:
+    """Least outstanding requests among the replicas for this length."""
+
+    Params = LengthThresholdParams
+
+    def __init__(self, params: LengthThresholdParams, *, seed: int) -> None:
+        """Nothing is random."""
+        self.refresh_ns = params.refresh_ns
+        self._params = params
+        self._short, self._long = Rotation(), Rotation()
+
+    def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:
+        """Return a replica of the group; raises ScenarioError if no replica is left for short prompts."""
+        first_long = len(targets) - self._params.long_replicas
+        if first_long < 1:
+            raise ScenarioError(
+                f"router length_threshold: long_replicas = {self._params.long_replicas} of {len(targets)} "
+                f"replicas, allowed is 1 to {len(targets) - 1}: at least one must take short prompts"
+            )
+        loads = [target.outstanding_requests for target in targets]
+        if request.prompt_tokens < self._params.threshold_tokens:
+            return self._short.smallest(loads[:first_long])
+        return first_long + self._long.smallest(loads[first_long:])

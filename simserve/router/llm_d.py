@@ -19,11 +19,9 @@ from pydantic import Field, model_validator
 
 from simserve.core import Request
 from simserve.errors import ScenarioError
-from simserve.kv import Content
-from simserve.router.base import ROUTERS, StateParams, Target
-from simserve.router.llm_d_prefix import ApproximateIndex, Situation
-from simserve.router.llm_d_scorers import Memory, scorers
-from simserve.router.prompt_blocks import PromptBlocks
+from simserve.kvcache import Content
+from simserve.router.base import ROUTERS, PromptBlocks, StateParams, Target
+from simserve.router.llm_d_scorers import ApproximateIndex, Memory, Situation, scorers
 
 ScorerName = Literal[
     "active-request-scorer",

@@ -15,8 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from simserve.core import Request
-from simserve.router.base import ROUTERS, StateParams, Target
-from simserve.router.in_flight import InFlight
+from simserve.router.base import ROUTERS, InFlight, StateParams, Target
 
 
 class VllmDpParams(StateParams):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,15 +12,110 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from simserve.engines.presets import engine_called
 from simserve.errors import ScenarioError, UserError, nearest
+from simserve.hardware import gpu_called
 from simserve.paths import data_dir
-from simserve.scenario.compare import OF_THE_COMPARISON, variant_documents
 from simserve.scenario.document import Document, KeyPath, override, path_of, put, read_document
 from simserve.scenario.explain import explain
-from simserve.scenario.files import around, find
-from simserve.scenario.names import with_our_names
-from simserve.scenario.ratio import with_ratios
+from simserve.scenario.part import EngineSpec
+from simserve.scenario.pool_spec import PoolSpec
 from simserve.scenario.spec import STUDIES, Scenario
+from simserve.scenario.variants import OF_THE_COMPARISON, variant_documents, with_ratios
+
+# Where the files that a scenario names lie, and how outputs name them without machine paths.
+#
+# A relative name is looked up beside the scenario file, then in the current folder, then in the data that
+# ships with simserve. Outputs keep names that can be looked up again in the same way.
+
+SHIPPED = ("traces", "scenarios", "kernels_profile")
+
+
+def find(name: str, folder: Path) -> Path | None:
+    """Return the file or folder called `name` in a scenario that lies in `folder`, or None."""
+    if not name:
+        return None
+    if Path(name).is_absolute():
+        return Path(name) if Path(name).exists() else None
+    candidates = [folder / name, Path(name), shipped(name)]
+    return next((path for path in candidates if path is not None and path.exists()), None)
+
+
+def shipped(name: str) -> Path | None:
+    """Return where the data that ships holds `traces/x`, `scenarios/x` or `kernels_profile/x`."""
+    parts = Path(name).parts
+    return data_dir(parts[0]).joinpath(*parts[1:]) if len(parts) > 1 and parts[0] in SHIPPED else None
+
+
+def around(folder: Path) -> Iterator[str]:
+    """Yield names that a scenario in `folder` can give to `find`: files beside it, and shipped traces."""
+    yield from (path.name for path in folder.iterdir() if path.is_file())
+    yield from (f"traces/{path.name}" for path in data_dir("traces").glob("*.gz"))
+
+
+def portable(name: str, folder: Path) -> str:
+    """Return `name` so that `find` finds the same file from the current folder, whatever folder asks.
+
+    Absolute names stay (the user wrote them), shipped data keeps its name, anything else is relative to the
+    current folder.
+    """
+    path = find(name, folder)
+    if path is None or Path(name).is_absolute() or path == shipped(name):
+        return name
+    return Path(os.path.relpath(path)).as_posix()
+
+
+# The names of a scenario's GPUs and engines, whatever people call them, as this project calls them.
+#
+# Done once, when a scenario is validated, so that everything after it compares one name per thing. The model
+# keeps the name that it was given: a quantised release says more than its preset does.
+
+Blame = Callable[..., AbstractContextManager[None]]
+"""Puts the place of a path before the message of a mistake raised inside."""
+
+
+def with_our_names(scenario: Scenario, folder: Path, blame: Blame) -> Scenario:
+    """Return the scenario with the names of this project; raises `ScenarioError` for one that is unclear."""
+    profiles = [found for name in scenario.profiles if (found := find(name, folder))]
+
+    def gpu(name: str, *path: str | int) -> str:
+        with blame(*path):
+            return gpu_called(name, profiles)
+
+    def prices(named: dict[str, Any], *path: str) -> dict[str, Any]:
+        ours: dict[str, Any] = {}
+        for name, price in named.items():
+            one = gpu(name, *path, name)
+            with blame(*path, name):
+                if one in ours:
+                    raise ScenarioError(f"{name!r} is {one}, which has a price already")
+            ours[one] = price
+        return ours
+
+    changes: dict[str, Any] = {}
+    with blame("engine", "preset"):
+        changes["engine"] = _engine(scenario.engine)
+    changes["pools"] = tuple(_pool(pool, i, gpu, blame) for i, pool in enumerate(scenario.pools))
+    for study, key in (("size", "catalogue"), ("sweep", "prices"), ("search", "prices")):
+        if (asked := getattr(scenario, study)) is not None:
+            changes[study] = asked.model_copy(update={key: prices(getattr(asked, key), study, key)})
+    return scenario.model_copy(update=changes)
+
+
+def _pool(pool: PoolSpec, index: int, gpu: Callable[..., str], blame: Blame) -> PoolSpec:
+    changes: dict[str, Any] = {"gpu": gpu(pool.gpu, "pools", index, "gpu")}
+    if pool.afd is not None and pool.afd.gpu is not None:
+        named = gpu(pool.afd.gpu, "pools", index, "afd", "gpu")
+        changes["afd"] = pool.afd.model_copy(update={"gpu": named})
+    with blame("pools", index, "engine", "preset"):
+        changes["engine"] = _engine(pool.engine)
+    return pool.model_copy(update=changes)
+
+
+def _engine(engine: EngineSpec) -> EngineSpec:
+    if engine.preset is None:
+        return engine
+    return engine.model_copy(update={"preset": engine_called(engine.preset)})
 
 
 @dataclass(frozen=True)
@@ -106,7 +202,7 @@ def _whole(document: Document, folder: Path) -> LoadedScenario:
     try:
         return _validated(document, folder)
     except UserError as error:
-        from simserve.scenario.problems import of_document
+        from simserve.deploy.problems import of_document
 
         raise of_document(document, folder, error) from error
 

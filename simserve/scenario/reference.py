@@ -6,20 +6,192 @@ than the program does. `python -m simserve.cli.reference` writes it to docs/refe
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
 
+from simserve.engines.base import POLICIES
+from simserve.engines.presets import ENGINES
 from simserve.experts.popularity import POPULARITIES
-from simserve.policy.base import POLICIES
+from simserve.hardware import gpu_names
+from simserve.model import preset_names
 from simserve.registry import Registry
 from simserve.router.base import ROUTERS
-from simserve.scenario.reference_words import allowed_words, default_words, type_words, unit_words
+from simserve.scenario.part import RouterSpec
 from simserve.scenario.spec import Scenario
-from simserve.workload.readers.base import READERS
+from simserve.workload.formats.base import READERS
+
+# JSON Schema of one key in words: its type, unit, default and what is allowed.
 
 Schema = dict[str, Any]
+
+_TYPES = {
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+    "boolean": "true or false",
+    "object": "mapping",
+    "null": "null",
+}
+
+_UNITS = {
+    "_per_gpu_hour": "1 per GPU and hour",
+    "_per_s": "1/s",
+    "_gb_s": "GB/s",
+    "_gib": "GiB",
+    "_bytes": "bytes",
+    "_tokens": "tokens",
+    "_blocks": "blocks",
+    "_steps": "steps",
+    "_ms": "ms",
+    "_us": "us",
+    "_s": "s",
+}
+"""Units by the end of a key's name, longest first."""
+
+
+def type_words(value: Schema) -> str:
+    """Return `whole number`, `list of mappings` ... ; of several, all but null."""
+    branches = [one for one in _branches(value) if one.get("type") != "null"]
+    return " or ".join(dict.fromkeys(_one_type(one) for one in branches)) or "anything"
+
+
+def unit_words(name: str) -> str:
+    """Return the unit that a key's name ends in."""
+    return next(
+        (unit for end, unit in _UNITS.items() if name.endswith(end) or (name == end[1:] and len(name) > 1)),
+        "",
+    )
+
+
+def default_words(value: Schema) -> str:
+    """Return the default as YAML has it; what is empty or made elsewhere is not written."""
+    default = value.get("default")
+    if isinstance(default, dict) and "options" in default:
+        default = next(iter(default.values()))  # a bare name stands for the mapping
+    if isinstance(default, dict | list):
+        text = json.dumps(default)
+        return f"`{text}`" if default and len(text) < 60 else ""
+    if default is None and "default" not in value:
+        return ""
+    return f"`{json.dumps(default)}`" if not isinstance(default, str) else f"`{default}`"
+
+
+def allowed_words(value: Schema) -> str:
+    """Return the choices, or the bounds of numbers and lengths."""
+    found = [words for one in _branches(value) if (words := _bounds(one))]
+    return ", or ".join(dict.fromkeys(found))
+
+
+def _branches(value: Schema) -> list[Schema]:
+    inner = value.get("anyOf") or value.get("oneOf")
+    return [leaf for one in inner for leaf in _branches(one)] if inner else [value]
+
+
+def _one_type(value: Schema) -> str:
+    if "$ref" in value:
+        return "mapping"
+    if "enum" in value or "const" in value:
+        return "choice"
+    kind = value.get("type")
+    if kind == "array":
+        return _list_words(value)
+    if kind == "object":
+        inner = value.get("additionalProperties")
+        return f"mapping to {type_words(inner)}" if isinstance(inner, dict) and inner else "mapping"
+    return _TYPES.get(kind or "", "anything")
+
+
+def _list_words(value: Schema) -> str:
+    several = {"whole number": "whole numbers", "number": "numbers", "mapping": "mappings", "text": "texts"}
+    if "prefixItems" in value:
+        return f"list of {len(value['prefixItems'])} {several[_one_type(value['prefixItems'][0])]}"
+    one = type_words(value.get("items") or {})
+    return "list" if one == "anything" else f"list of {several.get(one, one)}"
+
+
+def _bounds(value: Schema) -> str:
+    if "const" in value:
+        return f"`{value['const']}`"
+    if "enum" in value:
+        return ", ".join(f"`{word}`" for word in value["enum"])
+    if value.get("type") == "array":
+        inner = allowed_words(value.get("items") or {})
+        least = value.get("minItems", 0)
+        return inner or (f"at least {least}" if least and "prefixItems" not in value else "")
+    parts = [
+        f"{sign} {_number(value[key])}"
+        for key, sign in (
+            ("exclusiveMinimum", ">"),
+            ("minimum", "≥"),
+            ("exclusiveMaximum", "<"),
+            ("maximum", "≤"),
+        )
+        if key in value
+    ]
+    if "pattern" in value:
+        parts.append(f"like `{value['pattern']}`")
+    return ", ".join(parts)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+# The JSON Schema of scenario files, with the names that this installation knows.
+
+
+def scenario_schema() -> dict[str, Any]:
+    """Return the schema; the settings of policies and routers are listed by name."""
+    schema = Scenario.model_json_schema()
+    parts = schema["$defs"]
+    parts["EngineSpec"] = _open(parts["EngineSpec"], _schema_settings(POLICIES), "preset", list(ENGINES))
+    parts["RouterSpec"] = _open(parts["RouterSpec"], _schema_settings(ROUTERS), "kind", list(ROUTERS))
+    _mapping_of(parts["EngineSpec"])["policy"] = {
+        "type": "string",
+        "description": f"Without a preset: {', '.join(POLICIES)}, or package.module:Class. "
+        "Not beside one: the preset says whose policy it is.",
+    }
+    schema["properties"]["model"]["examples"] = preset_names()
+    schema["properties"]["router"]["default"] = RouterSpec.model_fields["kind"].default
+    pool = parts["PoolSpec"]["properties"]
+    pool["gpu"]["examples"] = gpu_names()
+    del pool["engine"]["default"]  # the scenario's engine
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "simserve scenario"}
+
+
+def _open(spec: dict[str, Any], settings: dict[str, Any], key: str, names: list[str]) -> dict[str, Any]:
+    """Allow a bare name beside the mapping, and the settings beside the mapping's own keys."""
+    own = {name: value for name, value in spec["properties"].items() if name != "options"}
+    own[key] = {**own[key], "examples": names}
+    name = {"type": "string", "examples": names}
+    mapping = {"type": "object", "properties": {**settings, **own}, "additionalProperties": True}
+    return {"description": spec["description"], "anyOf": [name, mapping]}
+
+
+def _mapping_of(opened: dict[str, Any]) -> dict[str, Any]:
+    return opened["anyOf"][1]["properties"]
+
+
+def _schema_settings(registry: Registry[type]) -> dict[str, Any]:
+    """Return the settings of everything registered, by name, saying whose they are.
+
+    Defaults are left out: they differ between owners and engine versions.
+    """
+    found: dict[str, Any] = {}
+    owners: dict[str, list[str]] = {}
+    for owner in registry:
+        for name, value in registry.get(owner).Params.model_json_schema().get("properties", {}).items():
+            found.setdefault(
+                name, {key: item for key, item in value.items() if key not in ("default", "title")}
+            )
+            owners.setdefault(name, []).append(owner)
+    for name, value in found.items():
+        value["description"] = f"{value.get('description', '')} [{', '.join(owners[name])}]".strip()
+    return found
+
 
 _HEAD = "| key | type | unit | default | allowed | meaning |\n|---|---|---|---|---|---|"
 

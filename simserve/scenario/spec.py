@@ -10,13 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from simserve.errors import nearest
-from simserve.scenario.component_spec import EngineSpec, RouterSpec
-from simserve.scenario.moe_spec import ExpertLoadSpec
-from simserve.scenario.part import PERCENTILE, SHORT_NAME, Part
-from simserve.scenario.pool_spec import PoolSpec
-from simserve.scenario.published_spec import PublishedSpec
+from simserve.scenario.part import PERCENTILE, SHORT_NAME, EngineSpec, Part, RouterSpec
+from simserve.scenario.pool_spec import ExpertLoadSpec, PoolSpec
 from simserve.scenario.split_spec import RoleSwitchSpec, TransferSpec
-from simserve.scenario.study_spec import CapacitySpec, SearchSpec, SizeSpec, SweepSpec
+from simserve.scenario.study_spec import CapacitySpec, PublishedSpec, SearchSpec, SizeSpec, SweepSpec
 from simserve.scenario.workload_spec import WorkloadSpec
 
 STUDIES = ("sweep", "capacity", "size", "search")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from simserve.core.request import Acceptance
+from simserve.latency.overhead import HostLink
+from simserve.model.draft import DraftMethod
 from simserve.scenario.part import Part
 
 LinkKind = Literal["nvlink", "pcie", "rdma_100g", "rdma_200g", "rdma_400g", "rdma_800g"]
@@ -108,3 +111,182 @@ class RoleSwitchSpec(Part):
         if self.idle_queue >= self.queue:
             raise ValueError(f"idle_queue must be below queue = {self.queue}, found {self.idle_queue}")
         return self
+
+
+# What a scenario says of KV tiers below HBM, and the figures that stand in for what it leaves out.
+
+GigabytesPerSecond = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+
+LATENCY_US = {"cpu": 10.0, "ssd": 100.0, "remote": 1000.0}
+"""To the first byte. Remote: 1 ms, the low end of what a hand-shake takes; cpu and ssd [assumption]."""
+GB_PER_S = {"ssd": 6.0, "remote": 43.5}
+"""Of one link. ssd: one NVMe drive reads 6 to 12 GB/s; remote: 87 % of a 400 Gb/s NIC, the share that
+Mooncake reports on four of 200 Gb/s. cpu depends on the GPU: see `pcie_gb_per_s`."""
+
+
+class KvTierSpec(Part):
+    """One tier below HBM."""
+
+    kind: Literal["cpu", "ssd", "remote"] = Field(
+        description="cpu: host memory over PCIe; ssd: drives; remote: a store over RDMA."
+    )
+    capacity_gib: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = Field(
+        None, description="Size of the store in GiB of KV; 0 is the same as no tier."
+    )
+    capacity_blocks: Annotated[int, Field(ge=0, le=1 << 40)] | None = Field(
+        None, description="Size of the store in KV blocks, instead of capacity_gib."
+    )
+    read_gb_s: GigabytesPerSecond | None = Field(
+        None,
+        description="GB/s of one link to HBM; default: cpu 52 (PCIe 5) or 24 (PCIe 4), ssd 6, remote 43.5.",
+    )
+    write_gb_s: GigabytesPerSecond | None = Field(
+        None, description="GB/s of one link away from HBM; default: as read_gb_s."
+    )
+    links: Annotated[int, Field(ge=1, le=4096)] | None = Field(
+        None,
+        description="Links side by side: drives, NICs; default: one, for cpu one per GPU of the replica.",
+    )
+    latency_us: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = Field(
+        None, description="Time to the first byte of a load; default: cpu 10, ssd 100, remote 1000."
+    )
+    shared_by: Literal["replica", "node", "cluster"] = Field(
+        "replica",
+        description="Who shares the store: nobody, the pool's replicas on one node, or all of the pool. "
+        "Drives are shared with their store; PCIe links and NICs are each replica's own.",
+    )
+
+    @model_validator(mode="after")
+    def _one_size(self) -> KvTierSpec:
+        if (self.capacity_gib is None) == (self.capacity_blocks is None):
+            found = "none" if self.capacity_gib is None else "both"
+            raise ValueError(f"give exactly one of capacity_gib and capacity_blocks, found {found}")
+        return self
+
+    def filled_in(self, gpus: int, pcie_bytes_per_s: float, measured: HostLink | None = None) -> KvTierSpec:
+        """Return the tier with every figure, for a replica of `gpus` GPUs.
+
+        `measured` is the link to the host's memory, where a profile has it.
+        """
+        link = measured if self.kind == "cpu" else None
+        usual = link.read_gb_s if link else GB_PER_S.get(self.kind) or pcie_gb_per_s(pcie_bytes_per_s)
+        read = self.read_gb_s or usual
+        write = self.write_gb_s or (link.write_gb_s if link and not self.read_gb_s else read)
+        latency_us = link.latency_us if link else LATENCY_US[self.kind]
+        return self.model_copy(
+            update={
+                "read_gb_s": read,
+                "write_gb_s": write,
+                "links": self.links or (gpus if self.kind == "cpu" else 1),
+                "latency_us": latency_us if self.latency_us is None else self.latency_us,
+            }
+        )
+
+
+class KvTierPolicySpec(Part):
+    """How blocks move between HBM and the tiers."""
+
+    write: Literal["back", "through"] = Field(
+        "back", description="When a block is written below: when HBM drops it, or when it becomes full."
+    )
+    inclusive: bool = Field(
+        True, description="True: a loaded block stays in its tier too, and in those above; False: it moves."
+    )
+    min_hit_tokens: Annotated[int, Field(ge=0)] = Field(
+        0, description="Do not load what is shorter than this."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> KvTierPolicySpec:
+        if self.write == "through" and not self.inclusive:
+            raise ValueError("write: through keeps a copy below, so it needs inclusive: true")
+        return self
+
+
+def pcie_gb_per_s(line_bytes_per_s: float) -> float:
+    """Return what one x16 link achieves: 52 GB/s on PCIe 5, 24 on PCIe 4 and older."""
+    return 52.0 if line_bytes_per_s > 50e9 else 24.0
+
+
+# What a pool says about speculative decoding: what drafts, how many tokens, how many are accepted.
+
+Chance = Annotated[float, Field(ge=0, le=1)]
+MOST_DRAFTS = 64
+
+
+class SpeculationSpec(Part):
+    """Drafts that a step verifies, under the names of vLLM's `speculative_config`."""
+
+    method: DraftMethod = Field(
+        description="mtp: the model's own prediction layer; eagle: one layer like its last; draft_model: "
+        "`model`; ngram: looked up in the prompt, at no cost on the GPU."
+    )
+    num_speculative_tokens: Annotated[int, Field(ge=1, le=MOST_DRAFTS)] = Field(
+        description="Tokens drafted for each sequence and step."
+    )
+    acceptance: Chance | Annotated[tuple[Chance, ...], Field(strict=False, min_length=1)] | None = Field(
+        None,
+        description="Chance that a draft is accepted if all before it were: one number for all, or a list of "
+        "one per draft.",
+    )
+    acceptance_length: Annotated[float, Field(ge=1)] | None = Field(
+        None,
+        description="Tokens per step and sequence in the mean, as engines report them (1 + accepted drafts), "
+        "instead of `acceptance`: every draft is then given the same chance that makes this mean.",
+    )
+    model: str | None = Field(
+        None, description="The draft model: its name, or the path of a config.json (method draft_model)."
+    )
+    seed: Annotated[int, Field(ge=0)] = Field(
+        0, description="Draws of what is accepted, with the scenario's."
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> SpeculationSpec:
+        drafts = self.num_speculative_tokens
+        if (self.acceptance is None) == (self.acceptance_length is None):
+            found = "none" if self.acceptance is None else "both"
+            raise ValueError(f"give exactly one of acceptance and acceptance_length, found {found}")
+        if isinstance(self.acceptance, tuple) and len(self.acceptance) != drafts:
+            raise ValueError(
+                f"acceptance = {list(self.acceptance)}, allowed: one number, or num_speculative_tokens = "
+                f"{drafts} of them"
+            )
+        if self.acceptance_length is not None and self.acceptance_length > drafts + 1:
+            raise ValueError(
+                f"acceptance_length = {self.acceptance_length:g}, allowed is at most "
+                f"num_speculative_tokens + 1 = {drafts + 1}"
+            )
+        if (self.model is None) == (self.method == "draft_model"):
+            found = f"model = {self.model}" if self.model else "no model"
+            raise ValueError(f"{found} with method {self.method}; a model belongs to method draft_model")
+        return self
+
+    @property
+    def chances(self) -> tuple[float, ...]:
+        """Chance of each draft to be accepted if all before it were."""
+        drafts = self.num_speculative_tokens
+        if isinstance(self.acceptance, tuple):
+            return self.acceptance
+        if self.acceptance is not None:
+            return (self.acceptance,) * drafts
+        assert self.acceptance_length is not None
+        return (chance_for(self.acceptance_length, drafts),) * drafts
+
+    def drawn(self, seed: int) -> Acceptance:
+        """Return the draws under the scenario's seed."""
+        return Acceptance(self.chances, self.seed + seed)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return what was written, as one mapping."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def chance_for(length: float, drafts: int) -> float:
+    """Return the p for which 1 + p + p^2 + ... + p^drafts = length (by bisection, to 1e-12)."""
+    low, high = 0.0, 1.0
+    while high - low > 1e-12:
+        p = (low + high) / 2
+        reached = sum(p**depth for depth in range(drafts + 1))
+        low, high = (p, high) if reached < length else (low, p)
+    return (low + high) / 2

@@ -15,16 +15,16 @@ from typing import NamedTuple
 import numpy as np
 
 from simserve.core import Trace
+from simserve.deploy.build import Deployment, Parts
+from simserve.deploy.pool import BuiltPool
+from simserve.deploy.pool_plan import PlannedPool, plan_pool
 from simserve.errors import UserError
-from simserve.latency.roofline import BYTES, peaks_of
+from simserve.latency.tables.roofline import BYTES, peaks_of
 from simserve.metrics.targets import Target
 from simserve.model import ModelSpec
 from simserve.model.dtypes import kernel_types
 from simserve.model.params import active_params
-from simserve.scenario.build import Deployment, Parts
 from simserve.scenario.load import LoadedScenario, changed
-from simserve.scenario.pool import BuiltPool
-from simserve.scenario.pool_plan import PlannedPool, plan_pool
 from simserve.study.layouts import Family
 from simserve.units import NS_PER_S
 

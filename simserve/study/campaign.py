@@ -15,15 +15,32 @@ from pathlib import Path
 from typing import Any
 
 from simserve.errors import ScenarioError
-from simserve.metrics.names import short_names
+from simserve.metrics.measures import short_names
 from simserve.scenario.load import LoadedScenario, changed
-from simserve.study import identity, journal
-from simserve.study.bench import Outcome, Task
-from simserve.study.executors.base import EXECUTORS, Executor
-from simserve.study.journal import Journal
-from simserve.study.point_cache import PointCache
-from simserve.study.recommended import NAMES
-from simserve.study.row import Row
+from simserve.study import journal
+from simserve.study.executors.base import EXECUTORS, Executor, Outcome, Task
+from simserve.study.files import NAMES, Row
+from simserve.study.journal import Journal, PointCache
+
+# What every study says of the scenario that it studies, so that its page can name it.
+
+
+def facts_of(it: LoadedScenario) -> dict[str, Any]:
+    """Return name, model, engine, pools, currency and seed, as study.json holds them."""
+    scenario = it.scenario
+    return {
+        "name": scenario.name,
+        "model": scenario.model,
+        "engine": scenario.engine.preset or scenario.engine.policy,
+        "pools": [
+            {"name": pool.name, "role": pool.role, "gpu": pool.gpu, "replicas": pool.replicas}
+            | {name: getattr(pool, name) for name in ("tp", "pp", "dp", "ep")}
+            for pool in scenario.pools
+        ],
+        "currency": scenario.currency,
+        "seed": scenario.seed,
+    }
+
 
 OURS = frozenset(
     {
@@ -100,7 +117,7 @@ class Campaign:
         """Return the run of a point; replications differ in the seed, which all points share."""
         seeded = {**settings, "seed": self.it.scenario.seed + replication}
         seeded |= priced(self.it, seeded, self.prices)
-        return Task(identity.run_key(changed(self.it, seeded)), seeded)
+        return Task(journal.run_key(changed(self.it, seeded)), seeded)
 
     def run(self, tasks: Sequence[Task]) -> dict[str, Outcome]:
         """Return the outcomes of tasks by key, in the order of the tasks."""
@@ -189,7 +206,7 @@ def priced(it: LoadedScenario, settings: Mapping[str, Any], prices: Mapping[str,
 def study_key(it: LoadedScenario, kind: str) -> str:
     """Return the hash of a study: its kind, the whole scenario file, and what its runs depend on."""
     plain = changed(it, {})
-    text = json.dumps([kind, it.document.data, identity.run_key(plain)], sort_keys=True, default=str)
+    text = json.dumps([kind, it.document.data, journal.run_key(plain)], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

@@ -20,18 +20,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from simserve.core import Trace
+from simserve.deploy.build import slo_of
+from simserve.deploy.workload import build_trace
 from simserve.errors import ScenarioError
 from simserve.metrics.stability import CHANCE, UNSTABLE
 from simserve.metrics.targets import Judged, Target, judge, requests_needed, targets_of
-from simserve.scenario.build import slo_of
 from simserve.scenario.load import LoadedScenario, changed
 from simserve.scenario.study_spec import CapacitySpec
-from simserve.scenario.workload import build_trace
-from simserve.study.campaign import Campaign
-from simserve.study.facts import facts_of
+from simserve.study.campaign import Campaign, facts_of
+from simserve.study.files import Row
 from simserve.study.long_enough import Group, missing_words, run_long_enough, too_short, with_requests
 from simserve.study.points import distinct, summarised, verdict
-from simserve.study.row import Row
 from simserve.units import NS_PER_S
 
 Level = Literal["low", "estimate", "high"]

@@ -64,7 +64,7 @@ def _gpus(pool: Settings) -> int:
 Layout = Callable[[LoadedScenario, SizeSpec, Choices], Iterator[tuple[Choices, list[Settings], Settings]]]
 """From choices to (choices, pools of one unit, other keys), one for each way to lay them out."""
 
-LAYOUTS: Registry[Layout] = Registry("layout", "simserve.study.layout_kinds")
+LAYOUTS: Registry[Layout] = Registry("layout", "simserve.study.layouts")
 
 
 def families(it: LoadedScenario, spec: SizeSpec) -> list[Family]:
@@ -117,3 +117,34 @@ def pool_of(it: LoadedScenario, spec: SizeSpec, choices: Choices, **more: Any) -
 def ratio_words(ratio: RatioSpec) -> str:
     """Return a ratio of prefill to decode replicas."""
     return f"{ratio.prefill}:{ratio.decode}"
+
+
+# Every replica computes prompts and answers.
+
+
+@LAYOUTS.register("aggregated")
+def aggregated(
+    it: LoadedScenario, spec: SizeSpec, choices: Choices
+) -> Iterator[tuple[Choices, list[Settings], Settings]]:
+    """One pool."""
+    said = shown(spec, choices)
+    chosen = {"layout": "aggregated", **said} if len(spec.layouts) > 1 else said
+    pool = pool_of(it, spec, choices, name="all", role="mixed", replicas=1)
+    yield chosen, [pool], {key: None for key in OF_A_SPLIT if key in it.document.data}
+
+
+# Prompts on some replicas, answers on others, in each of the ratios that are asked for.
+
+
+@LAYOUTS.register("split")
+def split(
+    it: LoadedScenario, spec: SizeSpec, choices: Choices
+) -> Iterator[tuple[Choices, list[Settings], Settings]]:
+    """A pool of each role; KV moves as the scenario's `transfer` says, or by its defaults."""
+    keys = {} if "transfer" in it.document.data else {"transfer": {"link": "rdma_400g"}}
+    for ratio in spec.ratios:
+        pools = [
+            pool_of(it, spec, choices, name=role, role=role, replicas=getattr(ratio, role))
+            for role in ("prefill", "decode")
+        ]
+        yield {"layout": f"split {ratio_words(ratio)}", **shown(spec, choices)}, pools, keys

@@ -13,24 +13,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from simserve.deploy.build import Parts, slo_of
+from simserve.deploy.workload import build_trace
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.metrics.slo_verdict import INCONCLUSIVE
 from simserve.metrics.stability import TOO_SHORT
 from simserve.metrics.targets import Target, targets_of
-from simserve.report.format import money
-from simserve.scenario.build import Parts, slo_of
+from simserve.report.words import money
 from simserve.scenario.load import LoadedScenario, changed
 from simserve.scenario.study_spec import SizeSpec
-from simserve.scenario.workload import build_trace
 from simserve.study.bounds import Bound, bound, workload_of
-from simserve.study.campaign import Campaign
+from simserve.study.campaign import Campaign, facts_of
+from simserve.study.files import Row
 from simserve.study.layouts import Family, families
-from simserve.study.long_enough import Group, missing_words, run_long_enough
+from simserve.study.long_enough import Group, hopeless, missing_words, run_long_enough, stage_settings
 from simserve.study.plan import constrained
-from simserve.study.points import distinct, summarised
-from simserve.study.row import Row
-from simserve.study.stages import hopeless, stage_settings
+from simserve.study.points import distinct, first_to_break, shortfall_words, summarised
 
 AHEAD = 2
 """Families that are tried at a time, whatever the number of workers, so that the same is found everywhere."""
@@ -275,3 +274,89 @@ class SizeSearch:
             Group(one, [outcomes[task.key] for task in group]).rows
             for one, group in zip(settings, tasks, strict=True)
         ]
+
+
+# What a search for the cheapest deployment leaves: what meets the SLO, by price, what misses, the rest.
+
+Entry = dict[str, Any]
+
+
+def size_study(campaign: Campaign, search: SizeSearch) -> dict[str, Any]:
+    """Return what study.json holds."""
+    spec, it = search.spec, campaign.it
+    tried = [one for state in search.states for one in state.tried.values()]
+    met = sorted((one for one in tried if one.met), key=_by_price)
+    missed = sorted((one for one in tried if not one.met), key=_by_shortfall)
+    return {
+        "kind": "size",
+        "schema": 1,
+        **facts_of(it),
+        "confidence": spec.confidence,
+        "replications": spec.replications,
+        "targets": [target.words for target in search.targets],
+        "feasible": [_entry(one, search) for one in met],
+        "missed": [_entry(one, search) for one in missed[: spec.misses]],
+        "missed_in_all": len(missed),
+        "impossible": [_impossible(state) for state in search.states if state.bound.impossible],
+        "families": [_family(state) for state in search.states if not state.bound.impossible],
+        "work": {
+            "deployments": sum(max(state.most, 1) for state in search.states),
+            "families": len(search.states),
+            "simulated": len(tried),
+            "stopped_early": sum(bool(one.stopped) for one in tried),
+            "simulated_requests": campaign.counts.simulated_requests,
+        },
+    }
+
+
+def _by_price(one: Tried) -> tuple[float, int, int]:
+    return one.price_per_hour, one.family.gpus * one.units, one.family.index
+
+
+def _by_shortfall(one: Tried) -> tuple[bool, float, float]:
+    """Whole runs first, those nearest to the targets first, then the cheaper."""
+    short = max(
+        (target["share"] - (target["low"] or 0) for target in one.point["targets"]), default=float("inf")
+    )
+    return bool(one.stopped) or one.point["stability"] == "unstable", short, one.price_per_hour
+
+
+def _entry(one: Tried, search: SizeSearch) -> Entry:
+    return {
+        "settings": one.family.choices,
+        "layout": one.family.layout,
+        "units": one.units,
+        "words": one.family.words,
+        "gpus": one.family.gpus * one.units,
+        "price_per_hour": one.price_per_hour,
+        "pools": one.family.settings(one.units)["pools"],
+        "keys": one.family.keys,
+        "stopped": one.stopped,
+        "shortfall": "" if one.met else shortfall_words(one.point, one.stopped),
+        "breaks_first": first_to_break(one.point["means"], search.targets),
+        **one.point,
+    }
+
+
+def _impossible(state: State) -> Entry:
+    return {
+        "settings": state.family.choices,
+        "words": state.family.words,
+        "because": state.bound.impossible.partition(" because ")[2] or state.bound.impossible,
+        "units": state.most,
+        "nearness": state.bound.nearness,
+    }
+
+
+def _family(state: State) -> Entry:
+    return {
+        "words": state.family.words,
+        "price_per_unit_hour": state.family.price_per_hour,
+        "gpus_per_unit": state.family.gpus,
+        "least_units": max(state.bound.units, 1),
+        "bound": state.bound.reason,
+        "most_units": state.most,
+        "found_units": state.high,
+        "tried": sorted(state.tried),
+        "closed": state.closed,
+    }

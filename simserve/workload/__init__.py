@@ -5,11 +5,10 @@ reader assumed, and what it or a transformation changed, stands in the trace's `
 """
 
 from simserve.workload.cache_curve import CacheCurve, cache_curve
-from simserve.workload.generate import synthesize
-from simserve.workload.load import load_trace
-from simserve.workload.save import write_trace
+from simserve.workload.load import load_trace, write_trace
 from simserve.workload.stats import TraceStats, stats
-from simserve.workload.synthetic import SyntheticSpec
+from simserve.workload.synthetic.generate import synthesize
+from simserve.workload.synthetic.spec import SyntheticSpec
 from simserve.workload.transform import (
     scale_rate_by_compression,
     scale_rate_by_thinning,

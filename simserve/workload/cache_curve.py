@@ -11,14 +11,147 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from simserve.core import Trace
 from simserve.errors import TraceError
-from simserve.workload.reuse_depth import NEVER, capacity_needed
-from simserve.workload.select import Int64, within
+from simserve.workload.blocks import Int64, within
+
+# How many blocks an LRU prefix cache must hold for each block of a trace to be found: all sizes in one pass.
+#
+# Follows R. L. Mattson et al., "Evaluation techniques for storage hierarchies", IBM Systems Journal 9(2),
+# 1970: LRU caches of all sizes are the upper parts of one stack, so one pass over the stack serves them all.
+
+NEVER = np.iinfo(np.int64).max
+"""Capacity needed by a block that no cache holds: it, or one before it in its prompt, is new."""
+
+
+def capacity_needed(ids: Int64, offsets: Int64, sizes: Int64) -> Int64:
+    """Return int64[len(ids)]: the smallest LRU capacity at which each block is part of a prefix hit.
+
+    `ids` are the blocks of all requests one after another, request i owns ids[offsets[i]:offsets[i + 1]];
+    `sizes` are what each takes in the cache, in the unit of the capacity. `NEVER` where no capacity will do.
+
+    Why one pass is exact: a request looks all its blocks up before it touches any, so it meets the state
+    that the touches of earlier requests left. Whenever eviction happens, an LRU cache of capacity C then
+    holds a block just if the block and all that were touched after it take at most C: that sum is its depth.
+    A block is a hit if it and all before it in the prompt are held, that is if the greatest depth up to it
+    is at most C.
+
+    A block of size w stands as well for w blocks of size 1 that are touched in order: the first of them is
+    the deepest, at the depth of the whole, so all or none of them are part of a prefix hit.
+    """
+    needed = np.full(len(ids), NEVER, dtype=np.int64)
+    blocks, weights = ids.tolist(), sizes.tolist()
+    stack = _Stack(weights)
+    last = [-1] * (int(ids.max(initial=-1)) + 1)
+    for start, end in pairwise(offsets.tolist()):
+        reach = 0
+        for place in range(start, end):
+            touched = last[blocks[place]]
+            if touched < 0:
+                break
+            reach = max(reach, stack.depth(touched))
+            needed[place] = reach
+        for place in range(start, end):
+            stack.touch(place, last[blocks[place]])
+            last[blocks[place]] = place
+    return needed
+
+
+class _Stack:
+    """The LRU stack as a Fenwick tree over the touches: a block counts at its latest one."""
+
+    def __init__(self, weights: list[int]) -> None:
+        self._weights = weights
+        self._tree = [0] * (len(weights) + 1)
+        self._total = 0
+
+    def depth(self, touch: int) -> int:
+        """Return the size of all blocks that were last touched at `touch` or later."""
+        tree, earlier = self._tree, 0
+        while touch:
+            earlier += tree[touch]
+            touch &= touch - 1
+        return self._total - earlier
+
+    def touch(self, touch: int, before: int) -> None:
+        """Put the block of `touch` on top; it was last touched at `before` (-1: it is new)."""
+        self._add(touch, self._weights[touch])
+        if before >= 0:
+            self._add(before, -self._weights[before])
+
+    def _add(self, touch: int, size: int) -> None:
+        tree, place = self._tree, touch + 1
+        while place < len(tree):
+            tree[place] += size
+            place += place & -place
+        self._total += size
+
+
+# How much of a trace's prompts an unbounded prefix cache would find: the ceiling for any real one.
+#
+# Requests in trace order; a block is a hit if an earlier request had it and all blocks before it in the
+# same prompt were hits; all blocks of a request become known at once.
+
+
+@dataclass(frozen=True)
+class PrefixStats:
+    """Reuse of prompt content with a cache that forgets nothing."""
+
+    block_tokens: int
+    distinct_blocks: int
+    referenced_blocks: int
+    token_hit_rate: float
+    """Hit tokens over prompt tokens."""
+    block_hit_rate: float
+    """Hit blocks over referenced blocks."""
+    requests_with_hit: int
+    requests_fully_hit: int
+    """Requests all of whose blocks are known (an engine still computes at least one token)."""
+
+
+def hit_blocks(trace: Trace) -> Int64:
+    """Return int64[n]: leading blocks of each request that earlier requests had; 0 without block ids."""
+    if trace.block_ids is None or trace.block_offsets is None:
+        return np.zeros(len(trace), dtype=np.int64)
+    counts = np.diff(trace.block_offsets)
+    row = np.repeat(np.arange(len(counts)), counts)
+    first_row = np.empty(int(trace.block_ids.max(initial=-1)) + 1, dtype=np.int64)
+    first_row[trace.block_ids[::-1]] = row[::-1]
+    missed = first_row[trace.block_ids] == row
+    run = np.where(missed, within(counts), np.repeat(counts, counts))
+    hits = np.zeros(len(counts), dtype=np.int64)
+    filled = counts > 0
+    if filled.any():
+        hits[filled] = np.minimum.reduceat(run, trace.block_offsets[:-1][filled])
+    return hits
+
+
+def prefix_stats(trace: Trace) -> PrefixStats | None:
+    """Return the reuse of a trace, or None if it has no block ids."""
+    if trace.block_ids is None or trace.block_offsets is None:
+        return None
+    hits = hit_blocks(trace)
+    tokens = np.minimum(hits * trace.block_tokens, trace.prompt_tokens)
+    counts = np.diff(trace.block_offsets)
+    return PrefixStats(
+        block_tokens=trace.block_tokens,
+        distinct_blocks=int(np.count_nonzero(np.bincount(trace.block_ids))),
+        referenced_blocks=len(trace.block_ids),
+        token_hit_rate=_share(int(tokens.sum()), int(trace.prompt_tokens.sum())),
+        block_hit_rate=_share(int(hits.sum()), int(counts.sum())),
+        requests_with_hit=int((hits > 0).sum()),
+        requests_fully_hit=int(((hits == counts) & (counts > 0)).sum()),
+    )
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
 
 WITH_BLOCK_IDS = (
     "mooncake (hash_ids), qwen-bailian (hash_ids), vidur (block_hash_ids), plain (block_ids_<tokens>)"

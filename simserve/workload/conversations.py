@@ -17,11 +17,11 @@ from pydantic import Field, model_validator
 
 from simserve.core import Trace
 from simserve.errors import TraceError
+from simserve.workload.blocks import spans
 from simserve.workload.draft import Draft, Kept, finish
-from simserve.workload.jsonl import JsonRows
-from simserve.workload.made_arrivals import CHOICES, ArrivalOptions
-from simserve.workload.select import spans
 from simserve.workload.source import TraceFile
+from simserve.workload.synthetic.arrivals import CHOICES, ArrivalOptions
+from simserve.workload.tables.json import JsonRows
 from simserve.workload.token_counts import INSTALL, ByWords, TokenCounter, tokenizer_counter
 
 BLOCK_TOKENS = 16

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,21 @@ from numpy.typing import NDArray
 from simserve.core import Trace, TraceOrigin
 from simserve.errors import TraceError
 from simserve.units import NS_PER_S
-from simserve.workload.select import take_rows
-from simserve.workload.sessions import nominal_arrivals
+from simserve.workload.blocks import (
+    Blocks,
+    Int64,
+    chain,
+    cut,
+    fits,
+    infer_size,
+    misfit,
+    recode,
+    split_fills,
+    take_rows,
+)
 from simserve.workload.source import TraceFile, shown
+from simserve.workload.transform import nominal_arrivals
 
-Int64 = NDArray[np.int64]
 LONGEST_IDLE_NS = 10**8 * NS_PER_S
 """No trace idles for three years: a longer gap means two epochs, or two units, in one column."""
 
@@ -179,3 +189,64 @@ def _count_oddities(draft: Draft, arrival_ns: Int64) -> None:
     if draft.request_ids is not None:
         repeated = len(draft.request_ids) - len(set(draft.request_ids))
         draft.change(repeated, "rows repeat the id of an earlier request: kept")
+
+
+# A column of block ids on its way from a file into a draft: checked, told apart, chained to prefixes.
+
+
+def checked_blocks(
+    draft: Draft,
+    rows: Rows,
+    column: str,
+    lists: list[list[Any]],
+    tokens: Int64,
+    usual: int,
+    given: int | None,
+    tolerant: bool,
+) -> tuple[Blocks, int, bool]:
+    """Return the blocks, their size, and whether a partial last block has an id.
+
+    `tokens` are the lengths that the ids describe, `given` the block size if it is known, `usual` the
+    format's. Raises `TraceError` naming the first row with too many or too few ids; `tolerant` cuts surplus
+    ids, keeps short lists, and counts both.
+    """
+    blocks = recode(lists)
+    size = given or infer_size(tokens, blocks.counts, usual)
+    rounding = fits(tokens, blocks.counts, size)
+    if rounding is None and not tolerant:
+        _fail_misfit(rows, column, blocks, tokens, size)
+    if rounding is None:
+        most, least = -(-tokens // size), tokens // size
+        draft.change(int((blocks.counts > most).sum()), f"rows with more {column} than blocks: cut")
+        draft.change(int((blocks.counts < least).sum()), f"rows with fewer {column} than blocks: kept")
+        blocks = cut(blocks, most)
+    source = "given" if given else "as usual" if size == usual else "inferred from all rows"
+    kind = {"ceil": "a partial last block has one", "floor": "full blocks only", None: "counts disagree"}
+    draft.assume(f"{column}: one id per {size} tokens ({source}), {kind[rounding]}")
+    return blocks, size, rounding != "floor"
+
+
+def adopt(draft: Draft, rows: Rows, column: str, blocks: Blocks, size: int) -> None:
+    """Put the blocks of the draft's prompts into the draft, as ids that stand for whole prefixes."""
+    blocks, odd_rows = split_fills(blocks, draft.prompt_tokens, size)
+    if len(odd_rows):
+        at = f"first in line {rows.line_of(int(odd_rows[0]))}"
+        draft.change(
+            len(odd_rows), f"rows use an id of {column} for another number of tokens ({at}): told apart"
+        )
+    blocks, renumbered = chain(blocks)
+    if renumbered:
+        draft.assume(f"{column}: one id follows different ids, so ids are contents; chained to prefixes")
+    draft.block_ids, draft.block_offsets, draft.block_tokens = blocks.ids, blocks.offsets, size
+
+
+def _fail_misfit(rows: Rows, column: str, blocks: Blocks, tokens: Int64, size: int) -> NoReturn:
+    row = misfit(tokens, blocks.counts, size)
+    full, started = tokens[row] // size, -(-tokens[row] // size)
+    either = f"{started}, or {full} if only full blocks have ids"
+    expected = f"{started}" if full == started else either
+    rows.fail(
+        row,
+        f"{column} has {blocks.counts[row]} ids, but a prompt of {tokens[row]} tokens in blocks of {size} "
+        f"has {expected} (options: block_tokens, tolerant)",
+    )

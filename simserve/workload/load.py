@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +13,79 @@ from pydantic import ValidationError
 
 from simserve.core import Trace
 from simserve.errors import TraceError, nearest
-from simserve.workload.readers.base import READERS, ReaderOptions, TraceReader
+from simserve.workload.formats.base import READERS, WRITERS, ReaderOptions, TraceReader
 from simserve.workload.source import TraceFile, shown
-from simserve.workload.unknown import what_it_is
+
+# What a file is that no trace format recognises, and what to give instead.
+
+PLAIN = (
+    "allowed is a table with three columns, such as arrival_s,prompt_tokens,output_tokens with the row "
+    "0.25,812,64 (say which is which with columns: {arrival: NAME, prompt_tokens: NAME, "
+    "output_tokens: NAME}), or a format of docs/trace-formats.md"
+)
+_MAGIC = {
+    b"PK\x03\x04": "a zip archive (or an Excel file): unpack it, or export it as CSV",
+    b"\xfd7zXZ": "compressed with xz: unpack it, or compress it with gzip or zstd",
+    b"BZh": "compressed with bzip2: unpack it, or compress it with gzip or zstd",
+    b"\xff\xfe": "UTF-16 text: save it as UTF-8",
+    b"\xfe\xff": "UTF-16 text: save it as UTF-8",
+    b"%PDF": "a PDF: export the table as CSV",
+    b"ARROW1": "an Arrow file: write it as Parquet or CSV",
+    b"FEA1": "a Feather file: write it as Parquet or CSV",
+    b"SQLite": "an SQLite database: export the table as CSV",
+}
+_SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
+
+
+def what_it_is(file: TraceFile) -> str:
+    """Return in words what a file is that no format claims, and what is allowed."""
+    for magic, words in _MAGIC.items():
+        if file.data.startswith(magic):
+            return f"not a trace, but {words}"
+    if b"\0" in file.data[:4096]:
+        return f"binary, and not Parquet, gzip or zstd; {PLAIN}"
+    if file.is_json or (
+        file.head[:1] in ('"', "'") and file.head[-1:] in ('"', "'") and "," not in file.head
+    ):
+        return _json(file)
+    return _table(file)
+
+
+def _json(file: TraceFile) -> str:
+    try:
+        first = json.loads(file.first_row or file.head)
+    except (ValueError, RecursionError) as error:
+        reason = "too deep" if isinstance(error, RecursionError) else str(error)
+        return f"not JSON ({reason}); allowed is a JSON object a line, or a list of objects"
+    if first in ([], {}):
+        return "JSON without a request; a trace needs at least one"
+    if not isinstance(first, dict):
+        return f"JSON, but {shown(first)} is no object; allowed is a JSON object a request"
+    keys = ", ".join(list(first)[:12])
+    return f"JSON whose fields are of no known trace format: {keys}; {PLAIN}"
+
+
+def _table(file: TraceFile) -> str:
+    if "Metric" in file.header and file.header & {"avg", "p99"}:
+        return (
+            "AIPerf's CSV, which holds statistics, not requests: give profile_export.jsonl, which AIPerf "
+            "writes beside it, with a line per request"
+        )
+    if file.head.startswith("<"):
+        return f"not a trace, but HTML or XML: it begins with {shown(file.head)}"
+    if file.head.startswith(("#", "//")):
+        return f"a file that begins with a comment, {shown(file.head)}; allowed is a header in the first line"
+    if "," not in file.head:
+        for separator, words in _SEPARATORS.items():
+            if separator in file.head:
+                return (
+                    f"a table whose columns are separated by {words}; allowed are commas ({shown(file.head)})"
+                )
+    cells = next(csv.reader([file.head]), [])
+    if any(re.fullmatch(r"[-+]?\d+(\.\d+)?", cell.strip()) for cell in cells):
+        return f"a table without a header: it begins with {shown(file.head)}; {PLAIN}"
+    return f"of no known trace format: it begins with {shown(file.head)}; {PLAIN}"
+
 
 FALLBACK = "columns"
 """Read what no format of its own claims, if the columns' names are known."""
@@ -71,3 +145,45 @@ def _checked(file: TraceFile, name: str, reader: TraceReader, options: dict[str,
         message = first["msg"].removeprefix("Value error, ")
         found = f"option {place} of format {name}: {message}, not {shown(first['input'])}"
         raise TraceError(f"{file.path}: {found if place else message}") from error
+
+
+# Write a trace to a file, in any format that has a writer.
+
+
+def write_trace(
+    trace: Trace, path: str | Path, format: str, *, lossy: bool = False, force: bool = False
+) -> list[str]:
+    """Write `trace` to `path` (compressed if it ends in .gz) and return what the format could not hold.
+
+    The same trace gives the same bytes. Raises `TraceError` if something would be lost and `lossy` is not
+    set, if the file exists and `force` is not set, or if the ending is not one of the format's.
+    """
+    path = Path(path)
+    writer = WRITERS.get(format)()
+    _check_ending(path, format, writer.suffixes)
+    losses = writer.losses(trace)
+    if losses and not lossy:
+        raise TraceError(
+            f"{path}: format {format} cannot hold {'; '.join(losses)}: choose plain, or accept the loss"
+        )
+    if path.exists() and not force:
+        raise TraceError(f"{path}: exists already: remove it, or force overwriting")
+    if not path.parent.is_dir():
+        raise TraceError(f"{path}: there is no folder {path.parent}")
+    content = writer.encode(trace, path)
+    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    return losses
+
+
+def format_of(path: str | Path) -> str:
+    """Return the format that a file's ending suggests: mooncake for .jsonl, else plain."""
+    return "mooncake" if ".jsonl" in Path(path).suffixes else "plain"
+
+
+def _check_ending(path: Path, format: str, suffixes: tuple[str, ...]) -> None:
+    stem = path.name.removesuffix(".gz")
+    if not stem.endswith(suffixes):
+        allowed = ", ".join(f"{suffix}[.gz]" if suffix != ".parquet" else suffix for suffix in suffixes)
+        raise TraceError(f"{path}: a file of format {format} ends in {allowed}")
+    if path.name.endswith(".parquet.gz"):
+        raise TraceError(f"{path}: Parquet is compressed already: write .parquet")

@@ -12,9 +12,9 @@ import numpy as np
 
 from simserve.core import Trace
 from simserve.units import NS_PER_S
-from simserve.workload.prefix import PrefixStats, prefix_stats
-from simserve.workload.select import Int64
-from simserve.workload.sessions import first_turns
+from simserve.workload.blocks import Int64
+from simserve.workload.cache_curve import PrefixStats, prefix_stats
+from simserve.workload.transform import first_turns
 
 WINDOWS_S = (1, 10, 60)
 

@@ -15,6 +15,7 @@ from simserve.errors import TraceError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+
 INSTALL = "pip install -e '.[text]'"
 
 

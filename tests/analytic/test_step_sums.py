@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from simserve.core import Chunk, Request
-from simserve.engine import ReplicaSpec, simulate
+from simserve.engines.base import POLICIES
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency
 from simserve.latency.base import PAGE
 from simserve.model import load_model
-from simserve.model.parallel import Parallelism
-from simserve.policy.base import POLICIES
+from simserve.model.spec import Parallelism
 from simserve.router.base import ROUTERS, RouterParams
-from tests.engine.plain_latency import PlainLatency
+from simserve.sim import ReplicaSpec, simulate
 from tests.laws.world import make_trace
+from tests.sim.plain_latency import PlainLatency
 
 POLICY_PARAMS = {
     "vllm": {},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simserve.scenario.build import build
+from simserve.deploy.build import build
 from simserve.scenario.load import load_scenario
 
 SCENARIO = """\

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from simserve.scenario import Deployment
+from simserve.deploy.build import Deployment
 from tests.cli.conftest import SMALL
 
 Call = Callable[..., Any]

@@ -12,12 +12,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from simserve.metrics.groups import GroupUse
-from simserve.metrics.limits import Limit
-from simserve.metrics.speculation import DraftUse
+from simserve.metrics.bottlenecks import Limit
+from simserve.metrics.groups import DraftUse, GroupUse, TierUse
 from simserve.metrics.stability import Stability
 from simserve.metrics.stages import LinkUse, SplitSummary
-from simserve.metrics.tiers import TierUse
 from simserve.metrics.utilisation import Use
 
 DOCS = Path(__file__).parents[2] / "docs"

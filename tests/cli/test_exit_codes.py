@@ -64,7 +64,7 @@ def test_fail_on_slo_without_a_slo_is_2(small: Path, simserve: Call) -> None:
 
 
 BROKEN_POLICY = """
-from simserve.policy.base import PolicyParams
+from simserve.engines.base import PolicyParams
 
 class Broken:
     Params = PolicyParams

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from simserve.cli.fitted import FittedTable
+from simserve.cli.terminal import FittedTable
 
 ROWS = [("four_replicas_of_h100", "12,345.6", "98.3 %"), ("one", "7.0", "100.0 %")]
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from simserve.cli import app
-from simserve.cli.step_text import bar
+from simserve.cli.models.steps import bar
 
 RUN = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"})
 SHOW = ["models", "show", "llama-3.1-8b", "--gpu", "h100_sxm"]

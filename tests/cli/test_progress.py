@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from simserve.cli.progress import clock, shown_progress
+from simserve.cli.terminal import clock, shown_progress
 
 
 def test_a_terminal_sees_simulated_time_requests_and_rate(small: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 import typer
 
 from simserve.cli import app
-from simserve.scenario import build_all, load_scenario
-from simserve.scenario.engine import resolve_engine
+from simserve.deploy.build import build_all
+from simserve.deploy.engine import resolve_engine
+from simserve.scenario import load_scenario
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

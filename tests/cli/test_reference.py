@@ -9,8 +9,13 @@ import pytest
 
 from simserve.cli import app
 from simserve.cli.reference import PAGES
-from simserve.scenario.reference import scenario_reference
-from simserve.scenario.reference_words import allowed_words, default_words, type_words, unit_words
+from simserve.scenario.reference import (
+    allowed_words,
+    default_words,
+    scenario_reference,
+    type_words,
+    unit_words,
+)
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 

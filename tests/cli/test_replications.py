@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from simserve.cli.replications_text import half_width
+from simserve.cli.tables import half_width
 from simserve.metrics.replications import Estimate
 
 Call = Callable[..., Any]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from simserve.report.llm_d import write_llm_d
-from simserve.validate.importers.read import read_load_test
+from simserve.report.export.llm_d import write_llm_d
+from simserve.validation.loadtests.read import read_load_test
 
 Call = Callable[..., Any]
 

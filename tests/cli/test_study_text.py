@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from simserve.cli import study_text
-from simserve.cli.study_text import print_size, print_sweep
+from simserve.cli import texts
+from simserve.cli.texts import print_size, print_sweep
 
 PATHS = [
     "pools.0.gpu",
@@ -32,7 +32,7 @@ def point(slo: str, share: float) -> dict[str, Any]:
 def test_five_settings_and_five_numbers_stand_in_80_columns_unbroken(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study_text, "PLAIN_WIDTH", 80)
+    monkeypatch.setattr(texts, "PLAIN_WIDTH", 80)
     print_sweep(
         {
             "name": "Wide",

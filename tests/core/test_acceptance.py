@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from simserve.core.acceptance import Acceptance
+from simserve.core.request import Acceptance
 from simserve.errors import ScenarioError
 
 

@@ -3,8 +3,7 @@ import pytest
 from scipy.optimize import linprog
 
 from simserve.experts import sample_counts
-from simserve.experts.balancing import capped, water_filled
-from simserve.experts.eplb import eplb
+from simserve.experts.balancing import capped, eplb, water_filled
 from simserve.experts.popularity import Zipf
 
 

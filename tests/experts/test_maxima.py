@@ -5,8 +5,8 @@ import pytest
 from expert_cases import picks_by_race
 
 from simserve.experts import contiguous, pick_shares
-from simserve.experts.eplb import eplb
-from simserve.experts.maxima import RankMaximum
+from simserve.experts.balancing import eplb
+from simserve.experts.rank_load import RankMaximum
 
 LAYERS, EXPERTS, TOPK, RANKS = 6, 64, 4, 8
 

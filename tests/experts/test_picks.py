@@ -4,7 +4,7 @@ from expert_cases import picks_by_race
 
 from simserve.errors import ScenarioError
 from simserve.experts import pick_shares, sample_counts
-from simserve.experts.picks import shares_of_counts
+from simserve.experts.placement import shares_of_counts
 from simserve.experts.popularity import POPULARITIES, popularity_of
 
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from simserve.errors import ScenarioError
 from simserve.experts import contiguous, imbalance, pick_shares, random_placement, sample_counts
-from simserve.experts.changes import swapped
-from simserve.experts.eplb import eplb
+from simserve.experts.balancing import eplb
 from simserve.experts.placement import moved_slots
 from simserve.experts.popularity import Zipf
+from simserve.experts.state import swapped
 
 GAMMA = {
     0.0: (1.04, 1.06, 1.07),

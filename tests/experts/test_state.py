@@ -6,10 +6,9 @@ import pytest
 
 from simserve.errors import TraceError
 from simserve.experts import contiguous, imbalance
-from simserve.experts.changes import Swaps, swapped
-from simserve.experts.eplb import eplb
+from simserve.experts.balancing import eplb
 from simserve.experts.popularity import Zipf, popularity_of
-from simserve.experts.state import ExpertPlan, ExpertState, Rebalancing
+from simserve.experts.state import ExpertPlan, ExpertState, Rebalancing, Swaps, swapped
 
 SHARES = Zipf(s=1.0).shares(4, 64, 4, seed=2)
 

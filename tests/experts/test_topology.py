@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simserve.errors import ScenarioError
-from simserve.experts.eplb import eplb
+from simserve.experts.balancing import eplb, topology_aware
 from simserve.experts.placement import Placement, imbalance
 from simserve.experts.popularity import Zipf
-from simserve.experts.topology import topology_aware
 
 loads = st.integers(0, 2**32 - 1).map(lambda seed: np.random.default_rng(seed).pareto(1.0, (3, 32)) + 0.01)
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from simserve.cli import app
-from simserve.validate import golden_sglang, golden_vllm
-from simserve.validate.golden import GoldenLog
+from simserve.validation import golden_sglang, golden_vllm
+from simserve.validation.golden import GoldenLog
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "fidelity.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from simserve.cli import app
 from simserve.paths import data_dir
-from simserve.report.published_words import FAR
+from simserve.report.run.headline import FAR
 from simserve.scenario import load_scenario
 
 EFFECTS = sorted(path.name for path in (data_dir("scenarios") / "effects").glob("*.yaml"))

@@ -11,7 +11,7 @@ from benchmarks.fidelity import PAGE, PARTS, TABLES
 from simserve.errors import ScenarioError
 from simserve.paths import data_dir
 from simserve.scenario import load_scenario
-from simserve.validate.page import effects_block, replace_block
+from simserve.validation.page import effects_block, replace_block
 
 TEXT = PAGE.read_text(encoding="utf-8")
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from simserve.scenario import build, load_scenario
+from simserve.deploy.build import build
+from simserve.scenario import load_scenario
 
 PAGE = Path(__file__).parents[2] / "docs" / "pd-split.md"
 SPLITS = ("2p6d", "4p4d", "6p2d")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simserve.latency.profile_file import ProfileTable, write_profile
+from simserve.latency.tables.profiles import ProfileTable, write_profile
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 FOLDER = SHARED / "kernel_profiles_extra" / "llmservingsim"

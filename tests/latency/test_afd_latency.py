@@ -10,14 +10,13 @@ import pytest
 from simserve.core import Chunk, Request
 from simserve.errors import ScenarioError
 from simserve.experts import contiguous, pick_shares
-from simserve.experts.maxima import RankMaximum
 from simserve.experts.popularity import Zipf
+from simserve.experts.rank_load import RankMaximum
 from simserve.hardware import load_gpu
-from simserve.latency.afd import AfdLatency
+from simserve.latency.afd import AfdLatency, FfnGpus, compile_afd_latency
 from simserve.latency.base import PROVENANCE
-from simserve.latency.compile_afd import FfnGpus, compile_afd_latency
-from simserve.latency.compile_lockstep import compile_lockstep_latency
-from simserve.latency.kernels.hop import Network
+from simserve.latency.compile import compile_lockstep_latency
+from simserve.latency.kernels.exchange import Network
 from simserve.latency.lockstep import RankWork
 from simserve.latency.overhead import IDEAL
 from simserve.model import Parallelism, load_model

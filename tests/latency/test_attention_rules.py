@@ -16,12 +16,12 @@ from extra_profiles import needs_extra, read_extra, write_attention_tables
 
 from simserve.hardware import load_gpu
 from simserve.latency import ProfileStore, shipped_profiles
-from simserve.latency.kernels.attention import DecodeAttention
-from simserve.latency.kernels.beside import EMPTY_BLOCK_US, call_time
+from simserve.latency.kernels.decode import DecodeAttention
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
+from simserve.latency.kernels.mixed import EMPTY_BLOCK_US, call_time
 from simserve.latency.kernels.prefill import PrefillAttention, cached_keys_seen
-from simserve.latency.roofline import peaks_of
+from simserve.latency.tables.roofline import peaks_of
 
 FILES = {
     "rtx4090_llama-3.1-8b_tp1": ("rtx_4090", (32, 8, 128)),

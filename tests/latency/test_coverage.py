@@ -5,8 +5,8 @@ import pytest
 
 from simserve.hardware import load_gpu
 from simserve.latency import ProfileStore, shipped_profiles
-from simserve.latency.coverage import heat_maps
-from simserve.latency.profile_file import ProfileTable, write_profile
+from simserve.latency.tables.coverage import heat_maps
+from simserve.latency.tables.profiles import ProfileTable, write_profile
 
 H100_BF16 = 989.4e12
 

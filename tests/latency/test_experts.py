@@ -8,13 +8,13 @@ from extra_profiles import SHARED, needs_extra, read_extra
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency, shipped_profiles
-from simserve.latency.blocks.moe_group import EpGroup
+from simserve.latency.compile import setting_of
 from simserve.latency.kernels.exchange import ExpertExchange
-from simserve.latency.kernels.expert_shape import Experts
+from simserve.latency.kernels.expert_rows import Experts
 from simserve.latency.kernels.experts import RoutedExperts, _launch_us
 from simserve.latency.kernels.machine import Machine
-from simserve.latency.roofline import peaks_of
-from simserve.latency.setting import setting_of
+from simserve.latency.moe import EpGroup
+from simserve.latency.tables.roofline import peaks_of
 from simserve.model import Parallelism, load_model
 from simserve.model.spec import MoeFfn
 

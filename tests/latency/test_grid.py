@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simserve.latency.grid import EXTRAPOLATED, INTERPOLATED, MEASURED, Grid
+from simserve.latency.tables.grid import EXTRAPOLATED, INTERPOLATED, MEASURED, Grid
 
 X = np.array([1.0, 2, 4, 8, 16, 1, 2, 4, 8])
 Y = np.array([10.0, 10, 10, 10, 10, 40, 40, 40, 40])

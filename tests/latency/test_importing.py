@@ -10,7 +10,7 @@ import pytest
 
 from simserve.errors import ProfileError
 from simserve.latency.importing.aiconfigurator import import_aiconfigurator
-from simserve.latency.profile_file import read_profile
+from simserve.latency.tables.profiles import read_profile
 from simserve.paths import data_dir
 
 GEMM = "gemm/sglang/{version}/gemm_perf.parquet"

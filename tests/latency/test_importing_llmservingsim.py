@@ -12,7 +12,7 @@ from simserve.latency import ProfileStore, compile_step_latency
 from simserve.latency.explain import explain_step
 from simserve.latency.importing.llmservingsim import import_llmservingsim
 from simserve.model import load_model
-from simserve.model.parallel import Parallelism
+from simserve.model.spec import Parallelism
 
 NAME = "rtx4090_llama-3.1-8b_tp1"
 

@@ -5,16 +5,16 @@ import pytest
 
 from simserve.hardware import load_gpu
 from simserve.latency import shipped_profiles
-from simserve.latency.kernels.attention import DecodeAttention
 from simserve.latency.kernels.collective import all_reduce
+from simserve.latency.kernels.decode import DecodeAttention
 from simserve.latency.kernels.exchange import ExpertExchange
-from simserve.latency.kernels.expert_shape import Experts
+from simserve.latency.kernels.expert_rows import Experts
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mla import Latent, MlaDecode, _work
 from simserve.latency.kernels.mla_prefill import MlaPrefill
 from simserve.latency.kernels.prefill import PrefillAttention
-from simserve.latency.roofline import peaks_of
+from simserve.latency.tables.roofline import peaks_of
 from simserve.model import load_model
 from simserve.model.spec import MlaAttention
 

@@ -7,12 +7,12 @@ import pytest
 
 from simserve.core import Chunk, Request
 from simserve.experts import contiguous, pick_shares, sample_counts
-from simserve.experts.maxima import RankMaximum
 from simserve.experts.popularity import Zipf
+from simserve.experts.rank_load import RankMaximum
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency
 from simserve.latency.blocks.plan import All2All
-from simserve.latency.compile_lockstep import compile_lockstep_latency
+from simserve.latency.compile import compile_lockstep_latency
 from simserve.latency.lockstep import LockstepLatency, RankWork
 from simserve.latency.overlap import OverlapSpec, Parts, beside, serial, two_batches
 from simserve.model import Parallelism, load_model

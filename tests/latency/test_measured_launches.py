@@ -9,11 +9,10 @@ import pytest
 
 from simserve.hardware import load_gpu
 from simserve.latency import ProfileStore
-from simserve.latency.compile import compile_step_latency
-from simserve.latency.compile_afd import FfnGpus, compile_afd_latency
-from simserve.latency.compile_drafting import compile_speculative_latency, compile_verifying_latency
-from simserve.latency.compile_lockstep import compile_lockstep_latency
-from simserve.latency.profile_file import ProfileTable, write_profile
+from simserve.latency.afd import FfnGpus, compile_afd_latency
+from simserve.latency.compile import compile_lockstep_latency, compile_step_latency
+from simserve.latency.spec_decode import compile_speculative_latency, compile_verifying_latency
+from simserve.latency.tables.profiles import ProfileTable, write_profile
 from simserve.model import Parallelism, load_model
 
 H200, MODEL = load_gpu("h200_sxm"), load_model("qwen3-30b-a3b")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from simserve.core import Chunk
+from simserve.deploy.build import build
 from simserve.latency.base import PAGE
-from simserve.latency.explain import explain_step
-from simserve.latency.op_times import DECODE, ENGINE, MIXED, OTHER, Decoded, group_of, op_times
-from simserve.scenario import Scenario, build
+from simserve.latency.explain import DECODE, ENGINE, MIXED, OTHER, Decoded, explain_step, group_of, op_times
+from simserve.scenario import Scenario
 
 SCENARIO = {
     "name": "ops",

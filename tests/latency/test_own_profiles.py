@@ -10,33 +10,27 @@ import pytest
 
 from simserve.core import Chunk, Request
 from simserve.experts import contiguous
-from simserve.experts.maxima import RankMaximum
+from simserve.experts.rank_load import RankMaximum
 from simserve.latency import ProfileStore, explain_step
-from simserve.latency.blocks.moe_group import GatheredGroup
 from simserve.latency.blocks.plan import AttentionLayers, GroupLayers, Plan, Setting
-from simserve.latency.costs import Cost, LinearOp
-from simserve.latency.host_link import measured_host_link
-from simserve.latency.kernels.attention import DecodeAttention
-from simserve.latency.kernels.elementwise import elementwise, elementwise_if_measured
-from simserve.latency.kernels.expert_counts import expert_counts
-from simserve.latency.kernels.expert_shape import Experts
-from simserve.latency.kernels.experts import RoutedExperts
+from simserve.latency.kernels.decode import DecodeAttention
+from simserve.latency.kernels.expert_rows import Experts
+from simserve.latency.kernels.experts import RoutedExperts, expert_counts
+from simserve.latency.kernels.gemm import elementwise, elementwise_if_measured
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mixed import measured_mixes
 from simserve.latency.kernels.mla import Latent, MlaDecode, latent_rows
 from simserve.latency.kernels.mla_prefill import MlaPrefill
 from simserve.latency.kernels.prefill import PrefillAttention
-from simserve.latency.launches import with_measured_launches
-from simserve.latency.moe_layers import MoeLayers
-from simserve.latency.overhead import IDEAL, VLLM
-from simserve.latency.profile_file import ProfileTable, write_profile
-from simserve.latency.roofline import Peaks
-from simserve.latency.table_latency import TableLatency
+from simserve.latency.moe import GatheredGroup, MoeLayers
+from simserve.latency.overhead import IDEAL, VLLM, measured_host_link, with_measured_launches
+from simserve.latency.step_time import TableLatency
+from simserve.latency.tables.profiles import ProfileTable, write_profile
+from simserve.latency.tables.roofline import Cost, LinearOp, Peaks
 from simserve.model.dtypes import weight_types
-from simserve.model.parallel import Parallelism
-from simserve.model.spec import MlaAttention
-from simserve.scenario.kv_tier_spec import KvTierSpec
+from simserve.model.spec import MlaAttention, Parallelism
+from simserve.scenario.split_spec import KvTierSpec
 
 PEAKS = Peaks({"bf16": 1e15}, 4e12, 450e9)
 HEADS = {"dtype": "bf16", "kv_dtype": "bf16", "q_heads": 8, "kv_heads": 2, "head_dim": 128, "window": 0}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simserve.latency.pingpong import LayerTimes, pingpong_ns
+from simserve.latency.overlap import LayerTimes, pingpong_ns
 
 NS = st.integers(0, 1000)
 

@@ -13,10 +13,9 @@ from simserve.latency import compile_step_latency
 from simserve.latency.blocks import gqa
 from simserve.latency.blocks.moe import experts_of
 from simserve.latency.blocks.plan import Plan, Setting
-from simserve.latency.compile import distinct_plans
+from simserve.latency.compile import distinct_plans, setting_of
 from simserve.latency.kernels.mla import MlaDecode
-from simserve.latency.roofline import BYTES
-from simserve.latency.setting import setting_of
+from simserve.latency.tables.roofline import BYTES
 from simserve.model import Parallelism, load_model, preset_names
 from simserve.model.params import flops_per_token
 from simserve.model.parts import ROUTED, attention_parts, head_part, layer_parts

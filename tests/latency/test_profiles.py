@@ -5,7 +5,7 @@ import pytest
 
 from simserve.errors import ProfileError
 from simserve.latency import ProfileStore, shipped_profiles
-from simserve.latency.profile_file import ProfileTable, read_profile, write_profile
+from simserve.latency.tables.profiles import ProfileTable, read_profile, write_profile
 from simserve.paths import data_dir
 
 

@@ -6,10 +6,9 @@ import pytest
 from simserve.core import Chunk, Request
 from simserve.hardware import load_gpu
 from simserve.latency.base import PAGE
-from simserve.latency.compile import compile_step_latency
-from simserve.latency.compile_drafting import compile_speculative_latency, compile_verifying_latency
-from simserve.latency.compile_lockstep import compile_lockstep_latency
+from simserve.latency.compile import compile_lockstep_latency, compile_step_latency
 from simserve.latency.overhead import IDEAL, VLLM
+from simserve.latency.spec_decode import compile_speculative_latency, compile_verifying_latency
 from simserve.latency.verifying import graphs_of
 from simserve.model import Parallelism, load_model
 from simserve.model.draft import Drafter, draft_layer

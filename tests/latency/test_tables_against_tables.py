@@ -15,12 +15,12 @@ from simserve.hardware import load_gpu
 from simserve.latency import shipped_profiles
 from simserve.latency.blocks.mla import _linear_ops
 from simserve.latency.blocks.plan import Setting
-from simserve.latency.kernels.attention import DecodeAttention
+from simserve.latency.kernels.decode import DecodeAttention
 from simserve.latency.kernels.gemm import gemm
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.kernels.mla import Latent, MlaDecode
-from simserve.latency.roofline import peaks_of
+from simserve.latency.tables.roofline import peaks_of
 from simserve.model import Parallelism, load_model
 from simserve.model.dtypes import weight_types
 from simserve.model.spec import MlaAttention

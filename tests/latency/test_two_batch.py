@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simserve.latency.two_batch import Half, ideal, sglang_decode, sglang_prefill, vllm
+from simserve.latency.overlap import Half, ideal, sglang_decode, sglang_prefill, vllm
 
 LAYERS = 40
 NS = st.integers(0, 1000)

@@ -17,11 +17,11 @@ from test_attention_rules import FILES, kernels, measured
 
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency, shipped_profiles
+from simserve.latency.kernels.decode import Lengths, WalkTail, parts_of, splits
 from simserve.latency.kernels.heads import Heads
-from simserve.latency.kernels.tail import Lengths, WalkTail, parts_of, splits
 from simserve.latency.overhead import VLLM
 from simserve.model import load_model
-from simserve.model.parallel import Parallelism
+from simserve.model.spec import Parallelism
 
 KEY_US, READ_US = 0.022, 0.0027
 TAIL = WalkTail(8.0, 3.3, KEY_US, READ_US, 32, 8, 128, multiprocessors=188, longest=131_072)

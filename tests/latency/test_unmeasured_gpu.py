@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from simserve.deploy.build import Deployment, build
 from simserve.hardware import gpu_names, load_gpu
-from simserve.latency.kernels.traits import kernel_traits
-from simserve.latency.roofline import peaks_of
+from simserve.latency.kernels.machine import kernel_traits
+from simserve.latency.tables.roofline import peaks_of
 from simserve.report.warnings import warnings
-from simserve.scenario.build import Deployment, build
 from simserve.scenario.load import load_scenario
 
 ASSUMED = "of lab: not in its gpu.json, taken as an H100's"

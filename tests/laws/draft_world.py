@@ -10,15 +10,15 @@ import numpy as np
 from hypothesis import strategies as st
 
 from simserve.core import Batch, Request, Result, Status, Wait
-from simserve.core.acceptance import Acceptance
-from simserve.core.verify import Drafting, VerifyBatch
-from simserve.engine import GroupSpec, ReplicaSpec
-from simserve.policy.vllm import VllmParams
-from simserve.policy.vllm.drafting import VllmDraftingPolicy
-from tests.engine.plain_lockstep import PlainLockstep
+from simserve.core.batch import Drafting, VerifyBatch
+from simserve.core.request import Acceptance
+from simserve.engines.vllm import VllmParams
+from simserve.engines.vllm.spec_decode import VllmDraftingPolicy
+from simserve.sim import GroupSpec, ReplicaSpec
 from tests.laws.checkers import LawBroken
 from tests.laws.watch import WatchedPolicy
 from tests.laws.world import World
+from tests.sim.plain_lockstep import PlainLockstep
 
 
 @dataclass(frozen=True)

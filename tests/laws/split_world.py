@@ -8,14 +8,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from simserve.core import Result, Trace
-from simserve.engine import GroupSpec, LocalRule, ReplicaSpec, SplitSpec, SwitchRule, simulate
-from simserve.model.kv_transfer import KvTransferSize
-from simserve.policy.base import POLICIES
-from simserve.policy.split import SPLITS
+from simserve.engines.base import POLICIES, SPLITS
+from simserve.model.kv import KvTransferSize
 from simserve.router.base import ROUTERS
-from tests.engine.plain_latency import PlainLatency
-from tests.engine.plain_lockstep import PlainLockstep
+from simserve.sim import GroupSpec, LocalRule, ReplicaSpec, SplitSpec, SwitchRule, simulate
 from tests.laws.world import BLOCK_SIZE, LATENCIES, MAX_MODEL_LEN, POOL_MARGIN_BLOCKS
+from tests.sim.plain_latency import PlainLatency
+from tests.sim.plain_lockstep import PlainLockstep
 
 TOKEN_BYTES = 12
 LAYERS = 4

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from simserve.core import Request, Trace
-from simserve.policy.base import POLICIES
+from simserve.engines.base import POLICIES
 from tests.laws.checkers import LawBroken
 from tests.laws.settings import every_world, fewer
 from tests.laws.watch import Decision

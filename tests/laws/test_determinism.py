@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.core import Trace
+from simserve.deploy.build import build
 from simserve.router.base import ROUTERS
-from simserve.scenario import Scenario, build
+from simserve.scenario import Scenario
 from simserve.workload import load_trace, write_trace
 from tests.laws.checkers import LawBroken, results_agree
 from tests.laws.settings import every_world, fewer

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from simserve.core import Result, Trace
-from simserve.engine import ReplicaSpec, simulate
+from simserve.engines.base import POLICIES
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency
 from simserve.latency.base import StepLatency
 from simserve.model import load_model
-from simserve.model.parallel import Parallelism
-from simserve.policy.base import POLICIES
+from simserve.model.spec import Parallelism
 from simserve.router.base import ROUTERS
+from simserve.sim import ReplicaSpec, simulate
 from simserve.workload import load_trace, take
-from tests.engine.plain_latency import PlainLatency
 from tests.laws.checkers import all_laws, results_agree
+from tests.sim.plain_latency import PlainLatency
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 MS = 1_000_000

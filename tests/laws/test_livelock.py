@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from simserve.core import Result, Status, Trace
-from simserve.policy.vllm.walk import RunningWalk
+from simserve.engines.vllm.running import RunningWalk
 from tests.laws.checkers import LawBroken, all_laws
 from tests.laws.world import MAX_MODEL_LEN, World, make_trace
 

@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.core import Result
-from simserve.engine import GroupSpec, ReplicaSpec
 from simserve.experts import contiguous
-from simserve.experts.changes import Swaps
 from simserve.experts.popularity import Zipf
-from simserve.experts.state import ExpertPlan, Rebalancing
-from tests.engine.plain_lockstep import PlainLockstep
+from simserve.experts.state import ExpertPlan, Rebalancing, Swaps
+from simserve.sim import GroupSpec, ReplicaSpec
 from tests.laws.checkers import all_laws, pools_are_empty, results_agree
 from tests.laws.settings import every_world, few
 from tests.laws.world import World, deployments, make_trace, traces
+from tests.sim.plain_lockstep import PlainLockstep
 
 SHARES = Zipf(s=1.0).shares(2, 8, 2, seed=1)
 

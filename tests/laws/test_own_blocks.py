@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from simserve.core import Result, Trace
-from simserve.engine import ReplicaSpec, simulate
-from simserve.policy.base import POLICIES
+from simserve.engines.base import POLICIES
 from simserve.router.base import ROUTERS, RouterParams
-from tests.engine.plain_latency import PlainLatency
+from simserve.sim import ReplicaSpec, simulate
 from tests.laws.world import make_trace
+from tests.sim.plain_latency import PlainLatency
 
 SIZE = 16
 SETTINGS = [

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from simserve.core import Batch, Request, Result, Status
-from simserve.engine.gaps import GapRecorder
-from simserve.engine.meter import Meter
-from simserve.engine.recorder import Recorder
-from simserve.engine.replica import Replica
-from simserve.engine.source import Source
+from simserve.engines.base import POLICIES
 from simserve.errors import InvariantError
-from simserve.kv import BlockPool
-from simserve.policy.base import POLICIES
+from simserve.kvcache import BlockPool
+from simserve.sim.meters import Meter
+from simserve.sim.recorder import GapRecorder, Recorder
+from simserve.sim.replica import Replica
+from simserve.sim.source import Source
 from tests.laws.checkers import (
     LawBroken,
     all_laws,
@@ -154,7 +153,9 @@ def test_a_replica_that_ignores_arrivals_in_a_run(monkeypatch) -> None:
 
 def test_a_run_that_is_one_step_too_long(monkeypatch) -> None:
     """A policy that promises to repeat itself once more than it would."""
-    monkeypatch.setattr("simserve.policy.decodes.DecodeGroup.steps_within", lambda self, blocks: 1 << 60)
+    monkeypatch.setattr(
+        "simserve.engines.decode_batch.DecodeGroup.steps_within", lambda self, blocks: 1 << 60
+    )
     with pytest.raises((LawBroken, InvariantError)):
         results_agree(WORLD.run(TRACE), WORLD.run(TRACE, fast_forward=False))
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from simserve.core import Request, Trace
-from simserve.engine import ReplicaSpec, simulate
-from simserve.kv import PrefixCache
-from simserve.policy.base import POLICIES
+from simserve.engines.base import POLICIES
+from simserve.kvcache import PrefixCache
 from simserve.router.base import ROUTERS, RouterParams
-from tests.engine.plain_latency import PlainLatency
+from simserve.sim import ReplicaSpec, simulate
 from tests.laws.checkers import LawBroken
 from tests.laws.world import make_trace
+from tests.sim.plain_latency import PlainLatency
 
 BLOCKS = {"vllm": 16, "sglang": 1}
 CHUNK = {"vllm": "max_num_batched_tokens", "sglang": "chunked_prefill_size"}

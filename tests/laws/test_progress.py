@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.core import Batch, Chunk, Request, Status, Wait, WaitReason
-from simserve.engine import ReplicaSpec, simulate
+from simserve.engines.base import POLICIES
 from simserve.errors import InvariantError
-from simserve.policy.base import POLICIES
 from simserve.router.base import ROUTERS, RouterParams
-from tests.engine.plain_latency import PlainLatency
+from simserve.sim import ReplicaSpec, simulate
 from tests.laws.checkers import LawBroken, nobody_queues, oldest_is_admitted_first
 from tests.laws.settings import every_world, fewer
 from tests.laws.world import World, deployments, make_trace, name_of, traces, worlds
+from tests.sim.plain_latency import PlainLatency
 
 MS = 1_000_000
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.core import Status
-from simserve.core.acceptance import Acceptance
-from simserve.engine import simulate
+from simserve.core.request import Acceptance
 from simserve.router.base import ROUTERS
+from simserve.sim import simulate
 from tests.laws import checkers
 from tests.laws.draft_world import DraftWorld, chunks_have_gaps, draft_worlds
 from tests.laws.settings import few

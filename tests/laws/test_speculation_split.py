@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simserve.core.acceptance import Acceptance
-from simserve.core.verify import Drafting
-from simserve.engine import ReplicaSpec
-from simserve.policy.vllm import VllmParams, VllmSplitDraftingPolicy
+from simserve.core.batch import Drafting
+from simserve.core.request import Acceptance
+from simserve.engines.vllm import VllmParams, VllmSplitDraftingPolicy
+from simserve.sim import ReplicaSpec
 from tests.laws import checkers
 from tests.laws.draft_world import chunks_have_gaps
 from tests.laws.settings import few

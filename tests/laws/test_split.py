@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.core import Result, Status, Trace
-from simserve.engine import LocalRule, SwitchRule
-from simserve.policy.split import SPLITS
+from simserve.engines.base import SPLITS
+from simserve.sim import LocalRule, SwitchRule
 from tests.laws.checkers import (
     LawBroken,
     _demand,

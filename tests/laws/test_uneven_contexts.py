@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simserve.engine import ReplicaSpec, simulate
-from simserve.engine.uneven import LengthLane, UnevenSteps
+from simserve.deploy.build import build
+from simserve.engines.base import POLICIES
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency
-from simserve.latency.table_latency import TableLatency
+from simserve.latency.step_time import TableLatency
 from simserve.model import load_model
-from simserve.model.parallel import Parallelism
-from simserve.policy.base import POLICIES
+from simserve.model.spec import Parallelism
 from simserve.router.base import ROUTERS
-from simserve.scenario import build
 from simserve.scenario.load import load_scenario
+from simserve.sim import ReplicaSpec, simulate
+from simserve.sim.uneven import LengthLane, UnevenSteps
 from tests.laws.checkers import all_laws, results_agree
 from tests.laws.test_fast_forward_on_traces import (
     BLOCK_SIZE,

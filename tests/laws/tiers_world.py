@@ -8,14 +8,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from simserve.core import Result, Trace
-from simserve.engine import ReplicaSpec, simulate
-from simserve.kv.tier_store import Store, TierSpec
-from simserve.kv.tiers import TierCache
-from simserve.policy.base import POLICIES
+from simserve.engines.base import POLICIES
+from simserve.kvcache.tiers import Store, TierCache, TierSpec
 from simserve.router.base import ROUTERS
-from tests.engine.plain_latency import PlainLatency
+from simserve.sim import ReplicaSpec, simulate
 from tests.laws.watch import WatchedPolicy
 from tests.laws.world import BLOCK_SIZE, MAX_MODEL_LEN, POOL_MARGIN_BLOCKS, make_trace
+from tests.sim.plain_latency import PlainLatency
 
 BLOCK_BYTES = 4096
 BUDGET = {"vllm": {"max_num_batched_tokens": 32}, "sglang": {"chunked_prefill_size": 32}}

@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 from simserve.core import Result, Trace, TraceOrigin
-from simserve.engine import ReplicaSpec, simulate
-from simserve.kv import blocks_for
-from simserve.policy.base import POLICIES
+from simserve.engines.base import POLICIES
+from simserve.kvcache import blocks_for
 from simserve.router.base import ROUTERS
-from tests.engine.plain_latency import PlainLatency
+from simserve.sim import ReplicaSpec, simulate
 from tests.laws.watch import RecountedPolicy, WatchedPolicy
+from tests.sim.plain_latency import PlainLatency
 
 BLOCK_SIZE = 4
 MAX_MODEL_LEN = 60

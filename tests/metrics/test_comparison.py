@@ -10,10 +10,8 @@ import pyarrow as pa
 import pytest
 
 from simserve.errors import ScenarioError
-from simserve.metrics.changes import Change, changes
-from simserve.metrics.comparison import compare, read_comparison
-from simserve.metrics.measures import MEASURES, figures_of, value_at
-from simserve.metrics.paired import paired
+from simserve.metrics.comparison import compare, paired, read_comparison
+from simserve.metrics.measures import MEASURES, Change, changes, figures_of, value_at
 from simserve.metrics.store import StoredRun
 
 POOL = {

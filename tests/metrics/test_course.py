@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from simserve.metrics.bands import QUANTILES, band_table
-from simserve.metrics.course import Place, course, edges_of
-from simserve.metrics.intervals import ramps
+from simserve.metrics.columns import ramps
+from simserve.metrics.replications import QUANTILES, band_table
+from simserve.metrics.time_series import Place, course, edges_of
 
 S = 1_000_000_000
 EDGES = np.arange(0.0, 11.0) * S

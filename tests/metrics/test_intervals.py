@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from results_by_hand import floats, ints
 
-from simserve.metrics.intervals import held, totals
+from simserve.metrics.columns import held, totals
 
 EDGES = floats([0, 10, 20, 30])
 

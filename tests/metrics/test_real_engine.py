@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from simserve.core import Result, Status
+from simserve.deploy.build import run_scenario
 from simserve.metrics import Summary, summarize
-from simserve.scenario import Scenario, run_scenario
+from simserve.scenario import Scenario
 
 REQUESTS = 1500
 

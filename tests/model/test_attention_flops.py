@@ -3,12 +3,7 @@
 import pytest
 
 from simserve.model import flops_per_pair, load_model
-from simserve.model.attention import (
-    absorption_break_even_tokens,
-    decode_intensity,
-    expansion_flops,
-    pair_flops,
-)
+from simserve.model.params import absorption_break_even_tokens, decode_intensity, expansion_flops, pair_flops
 from simserve.model.spec import GqaAttention, MlaAttention
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from simserve.hardware import load_gpu
 from simserve.model import Parallelism, load_model, memory_ledger
-from simserve.model.kv_groups import CLOSE_BEFORE_19, KvGroups, kv_groups
+from simserve.model.kv import CLOSE_BEFORE_19, KvGroups, kv_groups
 from simserve.model.spec import DenseFfn, GqaAttention, LayerGroup, MlaAttention, ModelSpec
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from simserve.engines.presets import ENGINES
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.model import (
@@ -17,11 +18,10 @@ from simserve.model import (
     total_params,
 )
 from simserve.model.dtypes import WeightsDtype, WeightTypes
-from simserve.model.ledger import MemoryLedger, raw_ledger
-from simserve.model.memory_settings import MemorySettings
+from simserve.model.memory import MemoryLedger, raw_ledger
+from simserve.model.memory_lines import MemorySettings
 from simserve.model.params import all_parts
 from simserve.model.parts import Part
-from simserve.policy.presets import ENGINES
 
 NOT_PARAMETERS = {"outside the share", "activation peak", "other", "CUDA graphs", "KV cache", "rotary tables"}
 

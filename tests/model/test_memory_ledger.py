@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.model import MemoryLedger, Parallelism, load_model, memory_ledger, memory_rules
-from simserve.model.ledger import raw_ledger
+from simserve.model.memory import raw_ledger
+from simserve.model.memory_lines import MemorySettings
 from simserve.model.memory_rules import captured_graphs, captured_sizes
-from simserve.model.memory_settings import MemorySettings
 
 MEASURED = Path(__file__).parents[3] / "shared" / "validation" / "vllm_measured" / "experiments.csv"
 

@@ -9,8 +9,8 @@ import pytest
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.model import Parallelism, load_model, memory_ledger, memory_rules
-from simserve.model.ledger import raw_ledger
-from simserve.model.memory_settings import MemorySettings
+from simserve.model.memory import raw_ledger
+from simserve.model.memory_lines import MemorySettings
 from simserve.model.weights import weight_bytes_per_stage
 from simserve.units import GIB
 

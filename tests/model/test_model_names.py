@@ -4,8 +4,7 @@ import pytest
 
 from simserve.errors import ScenarioError
 from simserve.model import load_model, preset_names
-from simserve.model.checkpoint import AUTO
-from simserve.model.dtypes import weight_types
+from simserve.model.dtypes import AUTO, weight_types
 from simserve.model.load import published
 
 # Repositories of Hugging Face -> the preset of their architecture.

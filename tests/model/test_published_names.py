@@ -13,14 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from simserve.cli import app
+from simserve.deploy.build import Parts
 from simserve.errors import ScenarioError
 from simserve.model import load_model
-from simserve.model.checkpoint import AUTO
-from simserve.model.dtypes import weight_types
+from simserve.model.dtypes import AUTO, weight_types
 from simserve.model.spec import MoeFfn
 from simserve.scenario import load_scenario
-from simserve.scenario.build import Parts
-from simserve.validate.names import model_preset
+from simserve.validation.measured_runs import model_preset
 
 TABLE = """
 meta-llama/Llama-2-7b-hf                                     llama-2-7b             bf16

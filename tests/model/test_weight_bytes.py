@@ -16,7 +16,7 @@ from simserve.model import (
     weight_bytes_read,
     weight_bytes_total,
 )
-from simserve.model.experts import touched_experts
+from simserve.model.params import touched_experts
 from simserve.model.parts import expert_params
 from simserve.model.spec import MoeFfn
 from simserve.model.weights import weight_bytes_per_stage

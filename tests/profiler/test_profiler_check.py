@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from simserve.latency import ProfileStore
-from simserve.latency.kernels.cached import CachedPrompts
-from simserve.latency.profile_file import ProfileTable
+from simserve.latency.kernels.prefill import CachedPrompts
+from simserve.latency.tables.profiles import ProfileTable
 from simserve.profiler.checking.check import check_profile
 from simserve.profiler.checking.rows import agreement, not_monotone, scattered
-from simserve.profiler.tables import write_tables
+from simserve.profiler.journal import write_tables
 
 FLOPS_PER_US, BYTES_PER_US, LAUNCH_US = 100e3, 20e3, 5.0
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from simserve.latency.profile_file import read_profile
+from simserve.latency.tables.profiles import read_profile
+from simserve.profiler.device import CannotTime
 from simserve.profiler.job import Job
-from simserve.profiler.need import CannotTime
 from simserve.profiler.ops import OPS
 from simserve.profiler.ops.collective import KINDS, OverRanks
-from simserve.profiler.own_ranks import OwnRanks
 from simserve.profiler.rank_work import Order
+from simserve.profiler.ranks import OwnRanks
 from simserve.profiler.run import measure_case
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ def test_tokens_go_to_their_experts_and_back(ranks: OwnRanks, phase: str) -> Non
 
 def test_sizes_that_fp8_cannot_scale_are_unsupported_not_failed(ranks: OwnRanks) -> None:
     """A scale per 128 elements: every rank refuses, and goes on."""
-    from simserve.profiler.fp8 import by_row_groups
+    from simserve.profiler.tensors import by_row_groups
 
     with pytest.raises(CannotTime, match="divisible by it, got 96"):
         by_row_groups(torch.ones(2, 96), powers_of_two=False)
@@ -96,7 +96,7 @@ def test_ranks_that_cannot_start_are_noted_once_and_the_run_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Another program listens where groups of two want to meet; what one rank measures is measured."""
-    from simserve.profiler import own_ranks
+    from simserve.profiler import ranks
 
     taken = socket.create_server(("127.0.0.1", 0))
     tried: list[int] = []
@@ -105,8 +105,8 @@ def test_ranks_that_cannot_start_are_noted_once_and_the_run_goes_on(
         tried.append(taken.getsockname()[1])
         return tried[-1]
 
-    monkeypatch.setattr(own_ranks, "_free_port", port)
-    monkeypatch.setattr(own_ranks, "START_S", 20.0)
+    monkeypatch.setattr(ranks, "_free_port", port)
+    monkeypatch.setattr(ranks, "START_S", 20.0)
     over_ranks("collective").ranks.close()
     job = Job.make("cpu", ["tiny"], ["collective", "launch"], [2], "", [], "cpu", 1)
     outcome = job.run(tmp_path, 90)

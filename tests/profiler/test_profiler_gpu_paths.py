@@ -182,7 +182,7 @@ def test_an_older_flash_attn_takes_no_fp8_cache(gpu: Device, monkeypatch: pytest
 
 
 def test_flex_attention_needs_triton_on_a_gpu(gpu: Device) -> None:
-    from simserve.profiler.ops.flex import flex_missing
+    from simserve.profiler.ops.attention_kernels import flex_missing
 
     has = importlib.util.find_spec("triton") is not None
     assert flex_missing(gpu) == ("" if has else "it needs triton on a GPU")

@@ -178,12 +178,12 @@ def test_what_a_library_raises_is_noted_and_in_the_end_it_is_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A library built for another GPU, say: three failures, then its cases are passed over."""
-    from simserve.profiler.ops import flex
+    from simserve.profiler.ops import attention_kernels
 
     def broken(*_: object, **__: object) -> None:
         raise TypeError("unexpected keyword argument 'block_mask'")
 
-    monkeypatch.setattr(flex, "_compiled", lambda: broken)
+    monkeypatch.setattr(attention_kernels, "_compiled", lambda: broken)
     made = Job.make("cpu", ["tiny"], ["attn_decode"], [1], "", [], "cpu", 1, backends=["flex_attention"])
     outcome = made.run(tmp_path, 600)
     assert (outcome.timed, outcome.not_timed, outcome.left) == (0, 3, 0)
@@ -193,7 +193,7 @@ def test_what_a_library_raises_is_noted_and_in_the_end_it_is_given_up(
 
 def test_flex_attention_over_a_block_table() -> None:
     """Decode, and prompts on a prefix, compiled for this CPU; skipped where nothing can compile."""
-    from simserve.profiler.ops.flex import flex_missing
+    from simserve.profiler.ops.attention_kernels import flex_missing
 
     made = Job.make("cpu", ["tiny"], ["attn_prefill"], [1], "", [], "cpu", 1, backends=["flex_attention"])
     if why := flex_missing(made.device):
@@ -205,9 +205,9 @@ def test_flex_attention_over_a_block_table() -> None:
 
 
 def test_without_a_compiler_one_line_and_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    from simserve.profiler.ops import flex
+    from simserve.profiler.ops import attention_kernels
 
-    monkeypatch.setattr(flex, "_cpp_compiler", lambda: None)
+    monkeypatch.setattr(attention_kernels, "_cpp_compiler", lambda: None)
     made = Job.make("cpu", ["tiny"], ["attn_decode"], [1], "", [], "cpu", 1)
     assert {case.backend for case in made.cases} == {"torch"}
     (note,) = made.notes

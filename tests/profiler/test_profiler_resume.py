@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from simserve.errors import ProfileError
-from simserve.latency.profile_file import read_profile
+from simserve.latency.tables.profiles import read_profile
 from simserve.profiler.journal import Journal, read_journal
 from simserve.profiler.ops import OPS
 

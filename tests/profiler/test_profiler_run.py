@@ -15,7 +15,7 @@ from simserve.cli import app
 from simserve.hardware import load_gpu
 from simserve.latency import ProfileStore, compile_step_latency, explain_step, overhead_named
 from simserve.model import Parallelism, load_model
-from simserve.profiler import need
+from simserve.profiler import device
 from simserve.profiler.checking.check import check_profile
 from simserve.profiler.device import Device
 from simserve.profiler.job import Job
@@ -87,7 +87,8 @@ def test_a_scenario_runs_on_it_without_torch(profiles: Path, tmp_path: Path) -> 
     scenario.write_text(SCENARIO.format(profiles=profiles))
     code = (
         "import sys\n"
-        "from simserve.scenario import build_all, load_scenario\n"
+        "from simserve.deploy.build import build_all\n"
+        "from simserve.scenario import load_scenario\n"
         "import simserve.cli, simserve.cli.run, simserve.cli.profile\n"
         f"(deployment,) = build_all(load_scenario({str(scenario)!r}, [])).values()\n"
         "result = deployment.simulate(None)\n"
@@ -181,8 +182,8 @@ def test_without_torch_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_a_library_that_is_not_installed_has_no_version() -> None:
-    assert need.version_of("deep_ep") == "" or need.library("deep_ep") is not None
-    assert need.version_of("torch")
+    assert device.version_of("deep_ep") == "" or device.library("deep_ep") is not None
+    assert device.version_of("torch")
 
 
 def test_no_gpu_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from simserve.core import PoolFacts, ReplicaResult, Result, Status, Timeline, TokenGaps
 from simserve.metrics import Slo, summarize, write_results
-from simserve.metrics.intervals import totals
+from simserve.metrics.columns import totals
 
 S = 1_000_000_000
 SLOTS = 30

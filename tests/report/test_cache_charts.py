@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simserve.report.compare_charts import (
+from simserve.report.compare.charts import (
     _HIGH,
     _WIDE,
     _label_box,
@@ -12,8 +12,8 @@ from simserve.report.compare_charts import (
     _shared_area,
     hits_by_capacity,
 )
-from simserve.report.looks import looks
-from simserve.report.prompt_sources import source_rows, tokens_by_source
+from simserve.report.run.time_breakdown import source_rows, tokens_by_source
+from simserve.report.styles import looks
 
 
 def table(tokens: dict[str, int], rates: dict[str, float | None]) -> dict[str, Any]:

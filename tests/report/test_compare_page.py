@@ -15,8 +15,8 @@ from simserve.metrics import summarize
 from simserve.metrics.comparison import write_comparison
 from simserve.metrics.store import write_run
 from simserve.report import write_report
-from simserve.report.compare_words import comparison_headline
-from simserve.report.kv_words import kv_sentences
+from simserve.report.compare.settings import kv_sentences
+from simserve.report.compare.words import comparison_headline
 from simserve.report.page import plotly_js
 
 PHONE = {"viewport": {"width": 390, "height": 800}}

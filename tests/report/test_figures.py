@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from simserve.errors import ScenarioError
-from simserve.metrics.folder import check_target
+from simserve.metrics.store import check_target
 from simserve.report.figures import _printed, write_figures
 from simserve.report.svg import svg
 

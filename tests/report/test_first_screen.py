@@ -9,8 +9,7 @@ import pytest
 from test_compare_page import write_comparison_example
 from test_study_page import MEASURES, capacity_page
 
-from simserve.report.size_page import write_size_page
-from simserve.report.sweep_page import write_sweep_page
+from simserve.report.study.pages import write_size_page, write_sweep_page
 
 SHARES = {"measured_share": 0.1, "interpolated_share": 0.6, "extrapolated_share": 0.2, "analytic_share": 0.1}
 MEANS = dict.fromkeys((*MEASURES, "tpot_ms.p99", "e2e_ms.p99", "gpus", "goodput_per_gpu"), 10.0) | {

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from simserve.cli import app
 from simserve.metrics.comparison import read_comparison
-from simserve.report.format import number
-from simserve.report.ratio import Point, ratio_sentences
-from simserve.report.split_words import split_headline
+from simserve.report.compare.ratio import Point, ratio_sentences
+from simserve.report.compare.words import split_headline
+from simserve.report.words import number
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from simserve.report.capacity_page import write_capacity_page
-from simserve.report.looks import looks
+from simserve.report.study.capacity import write_capacity_page
+from simserve.report.styles import looks
 
 MEASURES = (
     "requests_per_s",

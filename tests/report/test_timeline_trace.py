@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simserve.engine.step_log import StepLog, Window
+from simserve.deploy.build import Deployment, build
 from simserve.metrics.store import read_results, write_run
-from simserve.report.perfetto import write_timeline
-from simserve.scenario import Deployment, Scenario, build
+from simserve.report.export.perfetto import write_timeline
+from simserve.scenario import Scenario
+from simserve.sim.step_log import StepLog, Window
 
 MS = 1_000_000
 
@@ -174,7 +175,7 @@ def test_too_many_steps_are_kept_as_runs_then_cut_and_it_says_so() -> None:
 
 @pytest.mark.parametrize("text", ["10s", "20s:10s", "10:20", "x:5s", "5s:5s"])
 def test_a_window_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
-    from simserve.cli.window import parse_window
+    from simserve.cli.terminal import parse_window
     from simserve.errors import ScenarioError
 
     with pytest.raises(ScenarioError, match="--window"):
@@ -182,7 +183,7 @@ def test_a_window_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
 
 
 def test_windows_as_people_write_them() -> None:
-    from simserve.cli.window import parse_window
+    from simserve.cli.terminal import parse_window
 
     assert parse_window("10s:20s") == (10_000 * MS, 20_000 * MS)
     assert parse_window("500ms:") == (500 * MS, 1 << 62)

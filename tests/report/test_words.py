@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from simserve.metrics.definitions import DEFINITIONS
-from simserve.report.compare_differences import paired_charts, relative_differences
-from simserve.report.difference_words import changes_words, signed
-from simserve.report.load_words import load_in_words
-from simserve.report.study_words import sweep_headline
-from simserve.report.terms import anchor, definition_of, term_filter
+from simserve.report.compare.differences import paired_charts, relative_differences
+from simserve.report.compare.settings import changes_words, signed
+from simserve.report.study.words import sweep_headline
 from simserve.report.warnings import warnings
+from simserve.report.words import anchor, definition_of, load_in_words, term_filter
 
 
 def summary(attainment: float = 0.96, **more: Any) -> dict[str, Any]:

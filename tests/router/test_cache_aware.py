@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from simserve.router.cache_aware import CacheAwareParams, CacheAwareRouter
-from simserve.router.prefix_tree import PrefixTree
-from simserve.router.prompt_blocks import Prompt
+from simserve.router.base import Prompt
+from simserve.router.cache_aware import CacheAwareParams, CacheAwareRouter, PrefixTree
 from tests.router.states import Given, S, Seen, idle, request
 
 

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
+from simserve.router.base import Prompt
 from simserve.router.dynamo import DynamoKvRouter, DynamoParams
 from simserve.router.dynamo_state import Active, AssumedCache, Sent
-from simserve.router.prompt_blocks import Prompt
 from tests.router.states import Given, S, Seen, idle, request
 
 

@@ -6,10 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from simserve.errors import ScenarioError
+from simserve.router.base import PromptBlocks
 from simserve.router.llm_d import LlmDParams, LlmDRouter
-from simserve.router.llm_d_prefix import ApproximateIndex, Situation
-from simserve.router.llm_d_scorers import Memory, scorers
-from simserve.router.prompt_blocks import PromptBlocks
+from simserve.router.llm_d_scorers import ApproximateIndex, Memory, Situation, scorers
 from tests.router.states import Given, Seen, idle, request
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simserve.core import Result
-from simserve.scenario import Deployment, build
+from simserve.deploy.build import Deployment, build
 from simserve.scenario.load import load_scenario
 from simserve.workload import load_trace, take
 

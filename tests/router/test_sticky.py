@@ -6,8 +6,12 @@ from collections import Counter
 
 import pytest
 
-from simserve.router.consistent_hash import ConsistentHashParams, ConsistentHashRouter
-from simserve.router.session_affinity import SessionAffinityParams, SessionAffinityRouter
+from simserve.router.affinity import (
+    ConsistentHashParams,
+    ConsistentHashRouter,
+    SessionAffinityParams,
+    SessionAffinityRouter,
+)
 from tests.router.states import Given, Seen, idle, request
 
 

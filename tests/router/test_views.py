@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from simserve.core import Request, Result, Trace
-from simserve.engine import ReplicaSpec, simulate
-from simserve.kv.content import TraceContent
-from simserve.policy.base import POLICIES
-from simserve.policy.sglang.content import trace_content
+from simserve.deploy.router import offered
+from simserve.engines.base import POLICIES
+from simserve.engines.sglang.sequence import trace_content
+from simserve.kvcache.content import TraceContent
 from simserve.router.base import ROUTERS, Target
-from simserve.scenario.router import offered
-from tests.engine.plain_latency import PlainLatency
+from simserve.sim import ReplicaSpec, simulate
 from tests.laws.checkers import all_laws, results_agree
 from tests.laws.world import make_trace
+from tests.sim.plain_latency import PlainLatency
 
 BLOCK = 4
 LONGEST = 80

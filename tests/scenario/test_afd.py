@@ -11,8 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from simserve.cli import app
+from simserve.deploy.build import build
 from simserve.errors import ScenarioError
-from simserve.scenario import build, load_scenario
+from simserve.scenario import load_scenario
 from simserve.units import GB
 from tests.laws.checkers import all_laws, results_agree
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simserve.deploy.build import Deployment, build, run_scenario
 from simserve.errors import ScenarioError
-from simserve.scenario import Deployment, Scenario, build, load_scenario, run_scenario
+from simserve.scenario import Scenario, load_scenario
 from simserve.scenario.load import loaded
 
 Write = Callable[..., Path]

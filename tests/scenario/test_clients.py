@@ -11,12 +11,13 @@ from typer.testing import CliRunner
 
 from simserve.cli import app
 from simserve.core import Status
-from simserve.engine import simulate
+from simserve.deploy.build import build
+from simserve.engines.static import StaticPolicy
 from simserve.errors import ScenarioError
-from simserve.policy.static import StaticPolicy
-from simserve.report.headline import headline
-from simserve.router.round_robin import RoundRobinRouter
-from simserve.scenario import Scenario, build
+from simserve.report.run.headline import headline
+from simserve.router.least import RoundRobinRouter
+from simserve.scenario import Scenario
+from simserve.sim import simulate
 
 ENGINES = [
     {"preset": "vllm-0.33", "max_num_seqs": 1},

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from simserve.deploy.build import Deployment, build
+from simserve.engines.presets import ENGINES, engine_preset
+from simserve.engines.sglang import SglangParams
+from simserve.engines.sglang.options import NOT_MODELLED as NOT_IN_SGLANG
+from simserve.engines.vllm import VllmParams
+from simserve.engines.vllm.options import NOT_MODELLED as NOT_IN_VLLM
 from simserve.errors import ScenarioError
-from simserve.policy.presets import ENGINES, engine_preset
-from simserve.policy.sglang import SglangParams
-from simserve.policy.sglang.not_modelled import NOT_MODELLED as NOT_IN_SGLANG
-from simserve.policy.vllm import VllmParams
-from simserve.policy.vllm.not_modelled import NOT_MODELLED as NOT_IN_VLLM
-from simserve.scenario.build import Deployment, build
 from simserve.scenario.load import load_scenario
 
 GIB = 1 << 30

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from simserve.deploy.build import build
 from simserve.errors import UserError, nearest
-from simserve.scenario import build, load_scenario
+from simserve.scenario import load_scenario
 
 Write = Callable[..., Path]
 

@@ -9,8 +9,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from simserve.core import Result
+from simserve.deploy.build import build
 from simserve.errors import ScenarioError
-from simserve.scenario.build import build
 from simserve.scenario.load import load_scenario
 from simserve.workload.cache_curve import cache_curve
 from tests.laws.checkers import results_agree

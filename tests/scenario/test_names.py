@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from simserve.deploy.build import build
+from simserve.engines.presets import ENGINES, engine_called
 from simserve.errors import ScenarioError
-from simserve.policy.presets import ENGINES, engine_called
-from simserve.scenario.build import build
 from simserve.scenario.load import LoadedScenario, changed, load_scenario
 
 HERE = Path("scenarios") / "demo.yaml"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from simserve.core import WaitReason
-from simserve.metrics.limits import Limit
-from simserve.scenario import build, load_scenario
+from simserve.deploy.build import build
+from simserve.metrics.bottlenecks import Limit
+from simserve.scenario import load_scenario
 
 
 def limit_of(path) -> tuple[Limit, float]:

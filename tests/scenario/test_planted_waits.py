@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from simserve.core import Result, WaitReason
-from simserve.scenario import Scenario, build
+from simserve.deploy.build import build
+from simserve.scenario import Scenario
 
 SMALL_KV = {"gpu_memory_utilization": 0.24}
 """Room for some 60 requests of vLLM or SGLang beside the weights."""

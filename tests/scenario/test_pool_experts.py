@@ -10,13 +10,14 @@ import pytest
 from ruamel.yaml import YAML
 
 from simserve.core import Chunk, Request
+from simserve.deploy.build import build
+from simserve.deploy.moe import expert_plan
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.model import load_model
-from simserve.scenario import build, load_scenario
-from simserve.scenario.moe import expert_plan
+from simserve.scenario import load_scenario
 from simserve.scenario.pool_spec import PoolSpec
-from simserve.scenario.schema import scenario_schema
+from simserve.scenario.reference import scenario_schema
 
 Write = Callable[..., Path]
 QWEN = ("llama-3.1-8b", "qwen3-30b-a3b")

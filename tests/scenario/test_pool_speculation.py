@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from simserve.deploy.build import build, run_scenario
 from simserve.errors import ScenarioError
 from simserve.model import load_model
-from simserve.scenario import Scenario, run_scenario
-from simserve.scenario.build import build
-from simserve.scenario.speculation_spec import SpeculationSpec, chance_for
+from simserve.scenario import Scenario
+from simserve.scenario.split_spec import SpeculationSpec, chance_for
 
 
 def scenario(speculation: dict[str, Any] | None, **changes: Any) -> Scenario:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simserve.errors import ScenarioError
-from simserve.metrics.published import published_rows
+from simserve.metrics.comparison import published_rows
 from simserve.scenario import load_scenario
 
 SCENARIO = """\

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simserve.deploy.build import build, build_all
+from simserve.deploy.router import router_of
+from simserve.deploy.split import Balance, build_split
 from simserve.errors import ScenarioError
 from simserve.metrics.tables import request_table
-from simserve.scenario import build, build_all, load_scenario
-from simserve.scenario.balance import Balance
-from simserve.scenario.ratio import splits_of
-from simserve.scenario.router import router_of
-from simserve.scenario.split import build_split
+from simserve.scenario import load_scenario
+from simserve.scenario.variants import splits_of
 
 PD = "scenarios/pd_split.yaml"
 SHARED = Path(__file__).parents[3] / "shared" / "validation" / "published"

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simserve.deploy.build import build, build_all
 from simserve.errors import UserError
-from simserve.scenario import build, build_all, load_scenario
-from simserve.scenario.compare import difference, merged
+from simserve.scenario import load_scenario
+from simserve.scenario.variants import difference, merged
 
 Write = Callable[..., Path]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from simserve.core import Status
+from simserve.deploy.build import Deployment, build
 from simserve.errors import ScenarioError
-from simserve.scenario.build import Deployment, build
 from simserve.scenario.load import load_scenario
 from tests.laws.checkers import results_agree
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from simserve.deploy.pool_plan import beyond_node
 from simserve.hardware import load_gpu
-from simserve.scenario.nodes import beyond_node
 from simserve.scenario.pool_spec import PoolSpec
 
 TEXT = """\

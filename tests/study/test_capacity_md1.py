@@ -12,10 +12,10 @@ import pytest
 from scipy.optimize import brentq
 
 from simserve.metrics import summarize
-from simserve.metrics.statistics import Batch
+from simserve.metrics.distribution import Batch
 from simserve.metrics.targets import BATCHES, Target, batches_of
 from simserve.study.capacity import Found, Search
-from simserve.study.row import Row, row_of
+from simserve.study.files import Row, row_of
 from tests.analytic.test_queues import STEP_NS, server
 from tests.laws.world import make_trace
 

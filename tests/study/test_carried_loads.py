@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
+from simserve.deploy.build import build
 from simserve.metrics import Summary
-from simserve.scenario import build
 from simserve.scenario.load import LoadedScenario, loaded
 from simserve.scenario.spec import Scenario
 from simserve.study.campaign import Options, campaign
 from simserve.study.capacity import require_capacity, run_capacity
-from simserve.study.size import SizeSearch
-from simserve.study.size_result import size_study
+from simserve.study.size import SizeSearch, size_study
 
 H100 = {"gpu": "h100_sxm"}
 SPLIT = [

@@ -11,9 +11,9 @@ from simserve.scenario import load_scenario
 from simserve.study.capacity import require_capacity
 from simserve.study.layouts import families
 from simserve.study.plan import plan_sweep
+from simserve.study.points import require_sweep
 from simserve.study.search import require_search
 from simserve.study.size import require_size
-from simserve.study.sweep import require_sweep
 from tests.study.conftest import SMALL
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -12,8 +12,7 @@ import pytest
 
 from simserve.scenario import load_scenario
 from simserve.scenario.load import LoadedScenario, changed
-from simserve.study.bench import Bench, Outcome, Task
-from simserve.study.executors.base import EXECUTORS
+from simserve.study.executors.base import EXECUTORS, Bench, Outcome, Task
 from simserve.study.executors.local import LocalExecutor
 from simserve.study.executors.ray import RayExecutor
 
@@ -121,7 +120,7 @@ def test_ray_gives_the_same_rows_though_a_worker_is_killed_midway(
 
 
 def test_files_of_a_scenario_travel_to_ray(tmp_path: Path) -> None:
-    from simserve.study.bench import packed
+    from simserve.study.executors.base import packed
     from simserve.study.executors.ray import Bag, _relative, sent_files
 
     trace = tmp_path / "my.csv"

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from simserve.study.hypervolume import hypervolume, unbeaten_rows
+from simserve.study.search import hypervolume, unbeaten_rows
 
 SEARCH = """
 search:

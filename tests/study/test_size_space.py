@@ -9,21 +9,20 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from simserve.deploy.build import slo_of
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.metrics.targets import targets_of
 from simserve.model import Parallelism, load_model
 from simserve.model.memory import memory_ledger
 from simserve.model.memory_rules import memory_rules
-from simserve.scenario.build import slo_of
 from simserve.scenario.load import LoadedScenario, loaded
 from simserve.scenario.spec import Scenario
-from simserve.study.bench import Bench, Task
 from simserve.study.campaign import Options, campaign
+from simserve.study.executors.base import Bench, Task
 from simserve.study.layouts import Family, families
 from simserve.study.points import summarised
-from simserve.study.size import SizeSearch
-from simserve.study.size_result import size_study
+from simserve.study.size import SizeSearch, size_study
 
 REQUESTS = 240
 
@@ -170,8 +169,8 @@ def test_what_the_ledger_refuses_is_never_tried(
 
 
 def bound_reason(it: LoadedScenario, family: Family) -> str:
-    from simserve.scenario.build import Parts
-    from simserve.scenario.workload import build_trace
+    from simserve.deploy.build import Parts
+    from simserve.deploy.workload import build_trace
     from simserve.study.bounds import bound, workload_of
 
     work = workload_of(it, build_trace(it))

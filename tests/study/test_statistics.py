@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from simserve.metrics.statistics import (
+from simserve.metrics.distribution import (
     Batch,
     beta_cdf,
     beta_quantile,

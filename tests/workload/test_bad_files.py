@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from simserve.cli import app
 from simserve.workload import load_trace
-from simserve.workload.readers.base import READERS
+from simserve.workload.formats.base import READERS
 
 Row = list[Any]
 STAMPS = ["2026-03-01T09:00:00Z", "2026-03-01T09:00:01Z", "2026-03-01T09:00:02Z"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simserve.workload import load_trace
-from simserve.workload.readers.base import READERS
+from simserve.workload.formats.base import READERS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "trace-formats.md").read_text()
 EXAMPLES = re.findall(r"^`([\w-]+)`[^\n]*:\n\n```\n(.*?)```$", PAGE, re.M | re.S)

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from simserve.workload import load_trace
-from simserve.workload.column_names import SYNONYMS, mapping_of, normal
+from simserve.workload.tables.columns import SYNONYMS, mapping_of, normal
 
 EPOCH = 1_772_355_600  # 2026-03-01T09:00:00Z
 TIMES = [

@@ -9,7 +9,7 @@ import pytest
 
 from simserve.paths import data_dir
 from simserve.workload import TraceStats, load_trace, stats, synthesize
-from simserve.workload.presets import PRESETS
+from simserve.workload.synthetic.spec import PRESETS
 
 TRACES = data_dir("traces")
 TARGETS = {

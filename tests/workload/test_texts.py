@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from simserve.core.result import Status
+from simserve.deploy.build import build
 from simserve.errors import TraceError
-from simserve.scenario import build, load_scenario
+from simserve.scenario import load_scenario
 from simserve.workload import load_trace
 
 RATIO: dict[str, Any] = {"tokens_per_word": 1.0, "rate": 2}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simserve.latency.blocks.plan import Plan, Setting, followed
-from simserve.latency.costs import LinearOp
 from simserve.latency.kernels.collective import all_reduce
-from simserve.latency.kernels.elementwise import elementwise
-from simserve.latency.roofline import BYTES
+from simserve.latency.kernels.gemm import elementwise
+from simserve.latency.tables.roofline import BYTES, LinearOp
 from simserve.model.parts import Part, ffn_parts, products
 from simserve.model.spec import DenseFfn
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from simserve.errors import ScenarioError
 from simserve.latency.blocks.plan import AttentionLayers, Plan, Setting, followed
-from simserve.latency.costs import LinearOp
-from simserve.latency.kernels.attention import DecodeAttention
 from simserve.latency.kernels.collective import all_reduce
-from simserve.latency.kernels.elementwise import elementwise
+from simserve.latency.kernels.decode import DecodeAttention
+from simserve.latency.kernels.gemm import elementwise
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.mixed import measured_mixes
 from simserve.latency.kernels.prefill import PrefillAttention
-from simserve.latency.roofline import BYTES
+from simserve.latency.tables.roofline import BYTES, LinearOp
 from simserve.model.parts import attention_parts
 from simserve.model.spec import GqaAttention
 

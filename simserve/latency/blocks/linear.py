@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from simserve.latency.blocks.plan import AttentionLayers, Plan, Setting
-from simserve.latency.kernels.elementwise import elementwise
-from simserve.latency.kernels.estimate import EstimatedAttention
-from simserve.latency.roofline import BYTES
+from simserve.latency.kernels.gemm import elementwise
+from simserve.latency.kernels.prefill import EstimatedAttention
+from simserve.latency.tables.roofline import BYTES
 from simserve.model.parts import attention_parts
 from simserve.model.spec import LinearAttention
 

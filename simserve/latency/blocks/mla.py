@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from simserve.errors import ScenarioError
 from simserve.latency.blocks.plan import AttentionLayers, Plan, Setting, followed
-from simserve.latency.costs import LinearOp
 from simserve.latency.kernels.collective import all_reduce
-from simserve.latency.kernels.elementwise import elementwise
+from simserve.latency.kernels.gemm import elementwise
 from simserve.latency.kernels.mla import Latent, MlaDecode
 from simserve.latency.kernels.mla_prefill import MlaPrefill
-from simserve.latency.roofline import BYTES
+from simserve.latency.tables.roofline import BYTES, LinearOp
 from simserve.model.parts import LATENT_UP, attention_parts
 from simserve.model.spec import MlaAttention
 

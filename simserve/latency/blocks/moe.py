@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from simserve.errors import ScenarioError
 from simserve.latency.blocks.dense import mlp_ops
-from simserve.latency.blocks.moe_group import EpGroup, GatheredGroup
 from simserve.latency.blocks.plan import GroupLayers, Plan, Setting
-from simserve.latency.costs import Cost, LinearOp
-from simserve.latency.grid import Float64
 from simserve.latency.kernels.collective import all_reduce, collective
-from simserve.latency.kernels.elementwise import elementwise, elementwise_if_measured
 from simserve.latency.kernels.exchange import LOW_LATENCY_MAX_TOKENS, ExpertExchange
-from simserve.latency.kernels.expert_shape import Experts
+from simserve.latency.kernels.expert_rows import Experts
 from simserve.latency.kernels.experts import RoutedExperts
-from simserve.latency.roofline import BYTES
+from simserve.latency.kernels.gemm import elementwise, elementwise_if_measured
+from simserve.latency.moe import EpGroup, GatheredGroup
+from simserve.latency.tables.grid import Float64
+from simserve.latency.tables.roofline import BYTES, Cost, LinearOp
 from simserve.model.parts import ROUTED, router_part, shared_parts
 from simserve.model.spec import MoeFfn
 

@@ -6,18 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-from simserve.latency.costs import Cost, LinearOp, Weights
-from simserve.latency.grid import Float64
-from simserve.latency.kernels.beside import ChunkBeside, DecodesBeside
-from simserve.latency.kernels.expert_counts import ExpertCounts
-from simserve.latency.kernels.experts import ExpertLoad
-from simserve.latency.kernels.gemm import gemm
+from simserve.latency.kernels.collective import collective
+from simserve.latency.kernels.decode import WalkTail
+from simserve.latency.kernels.experts import ExpertCounts, ExpertLoad
+from simserve.latency.kernels.gemm import elementwise, gemm
 from simserve.latency.kernels.machine import Machine
-from simserve.latency.kernels.mixed import MeasuredMixes
-from simserve.latency.kernels.tail import WalkTail
+from simserve.latency.kernels.mixed import ChunkBeside, DecodesBeside, MeasuredMixes
+from simserve.latency.tables.grid import Float64
+from simserve.latency.tables.roofline import BYTES, Cost, LinearOp, Weights
 from simserve.model.dtypes import WeightTypes
-from simserve.model.parallel import Parallelism
-from simserve.model.parts import Kind, Part, products
+from simserve.model.parts import Kind, Part, head_part, products
+from simserve.model.spec import ModelSpec, Parallelism
 
 
 class DecodeKernel(Protocol):
@@ -183,3 +182,33 @@ class Plan:
 def followed(ops: Mapping[str, LinearOp], after: Mapping[str, list[LinearOp]]) -> list[LinearOp]:
     """Return the products in order, each with the kernels that follow the one of that name."""
     return [one for name, op in ops.items() for one in (op, *after.get(name, ()))]
+
+
+# What surrounds the layers: embedding, final norm, output head, sampling.
+#
+# The head runs once for each sequence that gets a token. vLLM splits the vocabulary over the TP ranks and
+# gathers the logits.
+
+SAMPLING_PASSES = 2
+"""How often sampling reads or writes the fp32 logits (LLMServingSim's profiles, 2026-08: 0.6-0.8 us per
+sequence of 128256 or 151936 logits on RTX PRO 6000, which is two passes)."""
+SAMPLING_START_US = 15.0
+"""The kernels of a sampling step for one sequence (same source: 12-26 us)."""
+
+
+def add_embedding(plan: Plan, setting: Setting) -> None:
+    """Add the embedding look-up of the first pipeline stage."""
+    row_bytes = 2 * setting.hidden * BYTES[setting.activation_dtype]
+    plan.per_token.append(elementwise(setting.machine, "embedding", row_bytes))
+
+
+def add_head(plan: Plan, spec: ModelSpec, setting: Setting) -> None:
+    """Add final norm, output head and sampling of the last pipeline stage (the head stays at 16 bit)."""
+    machine, tp, width = setting.machine, setting.parallel.tp, BYTES[setting.activation_dtype]
+    plan.per_sequence.append(elementwise(machine, "final norm", 2 * setting.hidden * width))
+    plan.per_sequence += setting.gemms([head_part(spec)]).values()
+    if tp > 1:
+        gathered = head_part(spec).local(tp)[0] * tp * width
+        plan.per_sequence.append(collective(machine, "logits all-gather", "all_gather", tp, gathered))
+    logits_bytes = SAMPLING_PASSES * 4 * spec.vocab_size
+    plan.per_sequence.append(elementwise(machine, "sampling", logits_bytes, start_us=SAMPLING_START_US))

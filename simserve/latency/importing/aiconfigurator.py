@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from simserve.errors import ProfileError
 from simserve.latency.importing.aiconfigurator_tables import SOURCES, Columns, Source
-from simserve.latency.profile_file import ProfileTable, write_profile
+from simserve.latency.tables.profiles import ProfileTable, write_profile
 
 PACKAGE = "aiconfigurator_core"
 DATA = f"{PACKAGE}/systems/data/"

@@ -20,9 +20,9 @@ import pandas as pd
 
 from simserve.errors import ProfileError, nearest
 from simserve.hardware import gpu_names
-from simserve.latency.blocks.ends import SAMPLING_PASSES
-from simserve.latency.profile_file import ProfileTable, write_profile
-from simserve.latency.roofline import BYTES
+from simserve.latency.blocks.plan import SAMPLING_PASSES
+from simserve.latency.tables.profiles import ProfileTable, write_profile
+from simserve.latency.tables.roofline import BYTES
 from simserve.model import ModelSpec, load_model
 from simserve.model.spec import DenseFfn, GqaAttention
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from simserve.latency.costs import Cost, LinearOp, analytic
-from simserve.latency.grid import EXTRAPOLATED, Float64, Grid
 from simserve.latency.kernels.machine import Machine
+from simserve.latency.tables.grid import EXTRAPOLATED, Float64, Grid
+from simserve.latency.tables.roofline import Cost, LinearOp, analytic
 
 CUSTOM_ALL_REDUCE_MAX_BYTES = 8 * 1024 * 1024
 """Largest message of vLLM's custom all-reduce (its default `max_size`, 8 MiB)."""

@@ -9,15 +9,17 @@ node hardly grows (DeepEP's own figures: 64 ranks 173 and 314 us, 256 ranks 194 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from math import log2
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from simserve.latency.costs import Cost, analytic
-from simserve.latency.grid import EXTRAPOLATED, Float64, Grid
-from simserve.latency.kernels.collective import NETWORK_BYTES_PER_S
+from simserve.latency.kernels.collective import LINK_EFFICIENCY, NETWORK_BYTES_PER_S
 from simserve.latency.kernels.machine import Machine
-from simserve.latency.profile_file import ProfileTable
+from simserve.latency.tables.grid import EXTRAPOLATED, Float64, Grid
+from simserve.latency.tables.profiles import ProfileTable
+from simserve.latency.tables.roofline import Cost, analytic
 
 LOW_LATENCY_MAX_TOKENS = 256
 """Most tokens per rank for the low-latency kernels (vLLM 0.33.0 plans at most 256 for batched-EP
@@ -127,3 +129,112 @@ def _newest(rows: ProfileTable) -> ProfileTable:
         return [int(part) for part in re.findall(r"\d+", version)]
 
     return rows.select(backend_version=max(rows.values("backend_version"), key=number))
+
+
+# Dispatch and combine from the topology alone: NVLink within a node, one NIC per GPU across.
+#
+# For engines and sizes that no table covers. A token goes once to each rank that holds one of its experts
+# inside the node, and once per remote node (forwarded over NVLink there), as DeepEP's normal kernels do it.
+
+
+class TopologyExchange:
+    """One direction of one layer's exchange by tokens per rank, tagged analytic."""
+
+    def __init__(self, machine: Machine, phase: str, hidden: int, topk: float, ranks: int) -> None:
+        """`phase` is "dispatch" (fp8 with scales) or "combine" (16 bit)."""
+        nodes = max(1, -(-ranks // machine.gpus_per_node))
+        inside = ranks / nodes
+        token_bytes = hidden * BYTES_PER_VALUE[phase]
+        # Expected distinct destinations of topk picks that fall on ranks (or nodes) at random.
+        other_nodes = (nodes - 1) * -np.expm1(topk * np.log1p(-1 / nodes)) if nodes > 1 else 0.0
+        own_ranks = (inside - 1) * -np.expm1(topk * np.log1p(-1 / ranks)) if ranks > 1 else 0.0
+        self._link_us = own_ranks * token_bytes * 1e6 / machine.peaks.link_bytes_per_s / LINK_EFFICIENCY
+        self._network_us = other_nodes * token_bytes * 1e6 / NETWORK_BYTES_PER_S / LINK_EFFICIENCY
+
+    def cost(self, tokens: Float64, sent: Float64 | None = None) -> Cost:
+        """Return the cost for `tokens` of each rank (float64[n]): both networks work at once."""
+        return analytic(START_US + tokens * max(self._link_us, self._network_us))
+
+
+# From attention to FFN GPUs and back over the network: the two directions of one layer's hop.
+#
+# By formula, every GPU has one port: the fullest attention GPU sends its tokens, the busiest FFN GPU receives
+# its picks, and the slower port decides. A token goes once to each FFN GPU that holds one of its experts (the
+# M-to-N exchange of MegaScale-Infer, arXiv 2504.02263), or once per FFN node and over NVLink from there, in 8
+# bit with scales; what comes back has 16 bit. From the tables, the hop takes what DeepEP's low-latency
+# kernels
+# take among as many GPUs when every rank sends what the busier port carries.
+
+Phase = Literal["dispatch", "combine"]
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Who talks to whom."""
+
+    attention_gpus: int
+    tp: int
+    """GPUs of one attention rank: they share its tokens."""
+    ffn_gpus: int
+    nodes: int
+    """Of both sides together."""
+    ffn_gpus_per_node: int
+
+
+class Network(NamedTuple):
+    """What carries the hop."""
+
+    start_us: float
+    bytes_per_s: float
+    """Achieved by one GPU's port, each way."""
+    per_node: bool = False
+    """True: once per FFN node, and over NVLink there."""
+
+
+class NetworkHop:
+    """One direction of the hop of a layer, by formula."""
+
+    def __init__(
+        self, machine: Machine, phase: Phase, hidden: int, topk: float, sides: Sides, network: Network
+    ) -> None:
+        """`machine` is an FFN GPU; `topk` 0 stands for a dense layer, whose tokens go to one GPU each."""
+        token_bytes = hidden * BYTES_PER_VALUE[phase]
+        gpus = sides.ffn_gpus
+        copies = _distinct(topk, gpus)
+        sent = _distinct(topk, -(-gpus // sides.ffn_gpus_per_node)) if network.per_node else copies
+        port_us = token_bytes * 1e6 / network.bytes_per_s
+        link_us = token_bytes * 1e6 / machine.peaks.link_bytes_per_s / LINK_EFFICIENCY
+        self._start_us = network.start_us
+        self._sent_us = sent * port_us / sides.tp
+        self._received_us = max(sent * port_us, copies * link_us if network.per_node else 0.0) / gpus
+
+    def cost(self, fullest: Float64, received: Float64) -> Cost:
+        """Return the cost for `fullest` tokens of one attention rank (float64[n]).
+
+        `received`: tokens of all ranks that would give every FFN GPU the picks of the busiest.
+        """
+        return analytic(self._start_us + np.maximum(fullest * self._sent_us, received * self._received_us))
+
+
+class TableHop:
+    """One direction of the hop, from the exchange tables."""
+
+    def __init__(
+        self, machine: Machine, phase: Phase, hidden: int, topk: float, experts: int, sides: Sides
+    ) -> None:
+        """`machine` is an attention GPU."""
+        ranks = sides.attention_gpus + sides.ffn_gpus
+        shape = (hidden, max(1, round(topk)), experts, ranks, sides.nodes)
+        self._exchange = ExpertExchange(machine, phase, *shape, mode="low_latency")
+        self._sides = sides
+
+    def cost(self, fullest: Float64, received: Float64) -> Cost:
+        """Return the cost (arguments as in `NetworkHop.cost`)."""
+        sides = self._sides
+        each = np.maximum(fullest / sides.tp, received / sides.ffn_gpus)
+        return self._exchange.cost(np.maximum(each, 1.0))
+
+
+def _distinct(picks: float, places: int) -> float:
+    """Return the places that a token's picks fall on in expectation, if they fall at random."""
+    return places * (1.0 - (1.0 - 1.0 / places) ** picks) if picks else 1.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log2
 
-from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, MEASURED
 from simserve.latency.kernels.machine import Machine
-from simserve.latency.profile_file import ProfileTable
-from simserve.latency.roofline import BYTES
+from simserve.latency.tables.grid import ANALYTIC, EXTRAPOLATED, MEASURED
+from simserve.latency.tables.profiles import ProfileTable
+from simserve.latency.tables.roofline import BYTES
 
 
 @dataclass(frozen=True)

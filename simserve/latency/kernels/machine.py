@@ -6,16 +6,83 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+
 from simserve.errors import ProfileError, nearest
-from simserve.latency.kernels.traits import (
-    USUAL_L2_BYTES,
-    USUAL_MULTIPROCESSORS,
-    KernelTraits,
-    kernel_traits,
-)
-from simserve.latency.profile_file import ProfileTable
-from simserve.latency.profiles import ProfileStore
-from simserve.latency.roofline import Peaks
+from simserve.latency.tables.grid import EXTRAPOLATED, Float64
+from simserve.latency.tables.profiles import ProfileStore, ProfileTable
+from simserve.latency.tables.roofline import Cost, Peaks
+
+# How the attention kernels that vLLM picks on a GPU cut their work.
+#
+# Hopper: FlashAttention 3; data-centre Blackwell: TensorRT-LLM's. Both split long contexts over idle
+# multiprocessors and read each KV head once for its whole group of query heads. Elsewhere: FlashAttention 2,
+# whose calls with more than one query per sequence do neither.
+
+USUAL_MULTIPROCESSORS, USUAL_L2_BYTES = 132, 50e6
+"""An H100's (NVIDIA's architecture white paper, 2022): what is taken where a GPU's file does not say."""
+
+
+@dataclass(frozen=True)
+class KernelTraits:
+    """Traits of the attention kernels of one architecture."""
+
+    splits_contexts: bool
+    """True if a prefill with few tiles splits its context over idle multiprocessors, and packs query
+    heads."""
+    tile_rows: int
+    """Queries in a tile."""
+    multiprocessors: int
+    l2_bytes: float
+
+
+PLAIN = KernelTraits(True, 1, 1, 32e6)
+"""A CPU: work in proportion to (query, key) pairs, no tiles of note; chunks and decodes in calls of their
+own."""
+
+
+def kernel_traits(
+    sm_arch: int, multiprocessors: int = USUAL_MULTIPROCESSORS, l2_bytes: float = USUAL_L2_BYTES
+) -> KernelTraits:
+    """Return the traits for an architecture on a chip of that size."""
+    if sm_arch == 0:
+        return PLAIN
+    if sm_arch in (90, 100, 103):
+        return KernelTraits(True, 128, multiprocessors, l2_bytes)
+    # FlashAttention 2 takes 128 x 64 tiles on A100, and 64 rows on the smaller shared memory of the others;
+    # steps in measured prefill times on RTX 4090 and RTX PRO 6000 lie where tiles of 64 rows predict them.
+    return KernelTraits(False, 128 if sm_arch == 80 else 64, multiprocessors, l2_bytes)
+
+
+# Caches of a benchmark are warmer than those of a server.
+#
+# A kernel timed over and over on the same data finds it in the L2 cache if it fits (L40S holds 96 MB, RTX
+# PRO 6000 128 MB: their decode rows imply up to 3.6 times the HBM bandwidth). In a model each layer brings
+# its own data. So no kernel is taken to be faster than its launch plus reading its bytes at the bandwidth
+# that the same table sustains on data far larger than any L2.
+
+FAR_LARGER_THAN_L2_BYTES = 512e6
+USUAL_SHARE = 0.85
+"""Share of HBM bandwidth taken where a table has no call that large (what tables of six GPUs sustain)."""
+
+
+def sustained_bytes_per_us(moved_bytes: Float64, latency_us: Float64, hbm_bytes_per_s: float) -> float:
+    """Return the bandwidth that a table's largest calls sustain (90th percentile), at most the HBM's."""
+    peak = hbm_bytes_per_s / 1e6
+    large = moved_bytes > FAR_LARGER_THAN_L2_BYTES
+    if not large.any():
+        return USUAL_SHARE * peak
+    return min(peak, float(np.quantile(moved_bytes[large] / latency_us[large], 0.9)))
+
+
+def not_faster_than(cost: Cost, floor_us: Float64 | float) -> Cost:
+    """Return the cost raised to `floor_us` where it is below; what is raised counts as extrapolated."""
+    low = cost.us < floor_us
+    if not np.any(low):
+        return cost
+    tags = np.where(low, np.maximum(cost.tags, EXTRAPOLATED), cost.tags).astype(np.uint8)
+    return Cost(np.maximum(cost.us, floor_us), tags)
+
 
 T = TypeVar("T")
 

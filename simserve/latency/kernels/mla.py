@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simserve.latency.costs import Cost, LinearOp, Weights, analytic
-from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, Float64, Grid
 from simserve.latency.kernels.machine import Machine
-from simserve.latency.profile_file import ProfileTable
-from simserve.latency.roofline import BYTES
-from simserve.model.attention import index_flops
+from simserve.latency.tables.grid import ANALYTIC, EXTRAPOLATED, Float64, Grid
+from simserve.latency.tables.profiles import ProfileTable
+from simserve.latency.tables.roofline import BYTES, Cost, LinearOp, Weights, analytic
+from simserve.model.params import index_flops
 from simserve.model.spec import MlaAttention
 
 MLA_COMPUTE_SHARE = 0.67

@@ -10,15 +10,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simserve.latency.costs import Cost, analytic
-from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, INTERPOLATED, Float64, Grid
-from simserve.latency.kernels.beside import NO_CHUNK, ChunkBeside
-from simserve.latency.kernels.cached import CachedPrompts, on_a_prefix, without_prefix
 from simserve.latency.kernels.gemm import gemm
 from simserve.latency.kernels.machine import Machine
+from simserve.latency.kernels.mixed import NO_CHUNK, ChunkBeside, TileWalk
 from simserve.latency.kernels.mla import Latent, MlaDecode, latent_rows, measured_keys
-from simserve.latency.kernels.prefill import provenance
-from simserve.latency.kernels.walk import TileWalk
+from simserve.latency.kernels.prefill import CachedPrompts, on_a_prefix, provenance, without_prefix
+from simserve.latency.tables.grid import ANALYTIC, EXTRAPOLATED, INTERPOLATED, Float64, Grid
+from simserve.latency.tables.roofline import Cost, analytic
 from simserve.model.parts import LATENT_UP
 
 

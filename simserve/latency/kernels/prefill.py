@@ -6,27 +6,107 @@ what decoding sequences cost in the same call.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from simserve.latency.costs import Cost
-from simserve.latency.grid import ANALYTIC, EXTRAPOLATED, INTERPOLATED, MEASURED, Float64, Grid
-from simserve.latency.kernels.attention import DecodeAttention
-from simserve.latency.kernels.beside import (
+from simserve.latency.kernels.decode import QUERY_ROWS, DecodeAttention, WalkTail
+from simserve.latency.kernels.heads import Heads, measured_rows
+from simserve.latency.kernels.machine import Machine
+from simserve.latency.kernels.mixed import (
     DECODE_KEYS,
     NO_CHUNK,
     ChunkBeside,
     DecodesBeside,
     MixedCall,
+    TileWalk,
     call_time,
 )
-from simserve.latency.kernels.cached import CachedPrompts, on_a_prefix, without_prefix
-from simserve.latency.kernels.heads import Heads, measured_rows
-from simserve.latency.kernels.machine import Machine
-from simserve.latency.kernels.tail import QUERY_ROWS, WalkTail
-from simserve.latency.kernels.walk import TileWalk
-from simserve.latency.profile_file import ProfileTable
+from simserve.latency.tables.grid import ANALYTIC, EXTRAPOLATED, INTERPOLATED, MEASURED, Float64, Grid
+from simserve.latency.tables.profiles import ProfileTable
+from simserve.latency.tables.roofline import Cost, analytic
+
+# Prompts on a cached prefix where they were measured: the rule of `walk`, put right by the measurements.
+#
+# Not the time is interpolated but measured / ruled, whose logarithm is linear between measured points in log2
+# of (prompts, new tokens, cached tokens) and constant outside. So the rule decides between the points and
+# beyond them, and a measured point returns its measured time. Public tables have no such rows; `simserve
+# profile run` makes them.
+
+
+class CachedPrompts:
+    """How much longer prompts on a cached prefix take than the rule says."""
+
+    def __init__(self, rows: ProfileTable, ruled_us: Callable[[int, int, int], float]) -> None:
+        """`ruled_us` gives microseconds of (batch, new tokens, cached tokens)."""
+        columns = [rows.numbers(name) for name in ("batch", "q_len", "prefix_len")]
+        shapes = zip(*(column.astype(int).tolist() for column in columns), strict=True)
+        ruled = np.array([ruled_us(*shape) for shape in shapes])
+        ratio = rows.numbers("latency_us") / ruled
+        self._grid = Grid(columns, ratio, lambda batch, new, cached: 0.0 * batch)
+
+    def correct(self, ruled_us: float, batch: int, new: int, cached: int) -> tuple[float, int]:
+        """Return the time that follows from what the rule says, and its provenance."""
+        ratio, tag = self._grid.tagged(float(batch), float(new), float(cached))
+        return ruled_us * float(ratio), int(tag)
+
+
+def without_prefix(rows: ProfileTable) -> ProfileTable:
+    """Return the prompts that had nothing cached."""
+    return rows.where(rows.numbers("prefix_len") == 0) if "prefix_len" in rows.names else rows
+
+
+def on_a_prefix(rows: ProfileTable) -> ProfileTable | None:
+    """Return the prompts on a cached prefix, None if there are none."""
+    if "prefix_len" not in rows.names:
+        return None
+    found = rows.where(rows.numbers("prefix_len") > 0)
+    return found if len(found) else None
+
+
+# Attention without a table: the roofline at the named efficiencies, tagged analytic.
+
+
+@dataclass(frozen=True)
+class EstimatedAttention:
+    """Decode and prefill from FLOPs per (query, key) pair and bytes per context token and query."""
+
+    machine: Machine
+    flops_per_pair: float
+    bytes_per_key: float
+    bytes_per_query: float
+    dtype: str
+    flops_per_query: float = 0.0
+
+    def cost(self, sequences: int, context: Float64) -> Cost:
+        """Return the cost of one new token for each of `sequences` sequences."""
+        flops = sequences * (context * self.flops_per_pair + self.flops_per_query)
+        moved = sequences * (context * self.bytes_per_key + self.bytes_per_query)
+        return analytic(self.machine.peaks.analytic_us(flops, moved, self.dtype))
+
+    def chunk_us(self, batch: int, new: int, cached: int) -> tuple[float, int]:
+        """Return microseconds, and their provenance, of one of `batch` equal chunks."""
+        pairs = new * cached + new * (new + 1) / 2
+        flops = batch * (pairs * self.flops_per_pair + new * self.flops_per_query)
+        moved = batch * ((new + cached) * self.bytes_per_key + new * self.bytes_per_query)
+        return float(self.machine.peaks.analytic_us(np.float64(flops), moved, self.dtype)) / batch, ANALYTIC
+
+    def fresh(self, batch: int, lengths: Float64) -> Cost:
+        """Return what `chunk_us` says of prompts of these lengths without cached tokens."""
+        pairs = lengths * (lengths + 1) / 2
+        flops = batch * (pairs * self.flops_per_pair + lengths * self.flops_per_query)
+        moved = batch * lengths * (self.bytes_per_key + self.bytes_per_query)
+        return analytic(self.machine.peaks.analytic_us(flops, moved, self.dtype) / batch)
+
+    def decode_beside(self, sequences: int, context: Float64) -> None:
+        """Return None: decoding sequences cost the same beside prompt chunks."""
+        return
+
+    def chunk_beside(self, batch: int, new: int, cached: int) -> ChunkBeside:
+        """Return what the chunk takes alone."""
+        return NO_CHUNK._replace(work_us=self.chunk_us(batch, new, cached)[0])
 
 
 class PrefillAttention:

@@ -6,8 +6,7 @@ LLaVA and LLaVA-NeXT (Granite Vision, Pixtral as a LLaVA), Mistral 3, Kimi-VL. T
 
 from __future__ import annotations
 
-from simserve.model.config import Config
-from simserve.model.readers.base import READERS
+from simserve.model.readers.base import READERS, Config
 from simserve.model.spec import ModelSpec
 
 _OWN = ("llava", "llava_next", "kimi_vl")

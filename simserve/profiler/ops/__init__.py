@@ -9,8 +9,7 @@ from simserve.profiler.ops.collective import Collective, ExpertExchange, OverRan
 from simserve.profiler.ops.elementwise import Elementwise
 from simserve.profiler.ops.gemm import Gemm
 from simserve.profiler.ops.machine_ops import HostCopy, Launch
-from simserve.profiler.ops.mla import MlaDecode, MlaPrefill
-from simserve.profiler.ops.mla_around import MlaBmm
+from simserve.profiler.ops.mla import MlaBmm, MlaDecode, MlaPrefill
 from simserve.profiler.ops.moe import Moe, MoeCounts
 from simserve.profiler.ranks import RankPool
 

@@ -11,15 +11,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from simserve.profiler.case import Case, refinement
-from simserve.profiler.device import Device, NotEnoughMemory
-from simserve.profiler.exchanges import Exchange
-from simserve.profiler.launched_ranks import launch
-from simserve.profiler.need import library, need_torch, version_of
+from simserve.profiler.collectives import Exchange
+from simserve.profiler.device import Device, NotEnoughMemory, library, need_torch, version_of
 from simserve.profiler.rank_work import Order
-from simserve.profiler.ranks import RankPool
-from simserve.profiler.reference import TOLERANCE
+from simserve.profiler.ranks import RankPool, launch
 from simserve.profiler.shapes import Shapes
-from simserve.profiler.tensors import width_of
+from simserve.profiler.tensors import TOLERANCE, width_of
 from simserve.profiler.timing import Timing
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")

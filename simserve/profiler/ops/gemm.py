@@ -10,12 +10,22 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from simserve.profiler.case import Case, Kernel, refinement
-from simserve.profiler.device import Device
-from simserve.profiler.fp8 import by_row_groups, by_tensor, by_tiles, from_tiles, powers_of_two
-from simserve.profiler.need import need_torch, needed, version_of
-from simserve.profiler.reference import TOLERANCE, finite, relative_error, sampled
+from simserve.profiler.device import Device, need_torch, needed, version_of
 from simserve.profiler.shapes import Shapes
-from simserve.profiler.tensors import copies, normal, width_of
+from simserve.profiler.tensors import (
+    TOLERANCE,
+    by_row_groups,
+    by_tensor,
+    by_tiles,
+    copies,
+    finite,
+    from_tiles,
+    normal,
+    powers_of_two,
+    relative_error,
+    sampled,
+    width_of,
+)
 
 
 class Gemm:

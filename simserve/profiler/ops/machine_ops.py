@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from simserve.profiler.case import Case, Kernel, refinement
-from simserve.profiler.device import Device
-from simserve.profiler.need import need_torch, version_of
-from simserve.profiler.reference import relative_error
+from simserve.profiler.device import Device, need_torch, version_of
 from simserve.profiler.shapes import Shapes
-from simserve.profiler.tensors import copies
+from simserve.profiler.tensors import copies, relative_error
 
 LAUNCHES = (1, 10, 100)
 

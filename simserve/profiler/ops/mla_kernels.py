@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from simserve.profiler import torch_kernels
-from simserve.profiler.device import Device
-from simserve.profiler.need import library, need_torch, needed
-from simserve.profiler.ops.attention_libraries import WORKSPACE_BYTES
+from simserve.profiler.device import Device, library, need_torch, needed
+from simserve.profiler.ops.attention_kernels import WORKSPACE_BYTES
 from simserve.profiler.shapes import LatentShape
 from simserve.profiler.tensors import torch_dtype
 

@@ -13,12 +13,19 @@ from itertools import product
 from typing import Any
 
 from simserve.profiler.case import Case, Kernel, refinement
-from simserve.profiler.device import Device
-from simserve.profiler.need import need_torch, version_of
+from simserve.profiler.device import Device, need_torch, version_of
 from simserve.profiler.ops.moe_kernels import Routed, expert_backends, expert_weights, layer
-from simserve.profiler.reference import TOLERANCE, finite, relative_error, sampled
 from simserve.profiler.shapes import Shapes
-from simserve.profiler.tensors import copies, normal, whole, width_of
+from simserve.profiler.tensors import (
+    TOLERANCE,
+    copies,
+    finite,
+    normal,
+    relative_error,
+    sampled,
+    whole,
+    width_of,
+)
 
 LOADS = ("balanced", "uniform")
 PATTERNS = ("even", "one hot", "zipf")

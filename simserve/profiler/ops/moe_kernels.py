@@ -11,10 +11,17 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from simserve.profiler import torch_kernels
-from simserve.profiler.device import Device
-from simserve.profiler.fp8 import GROUP, by_row_groups, by_tensor, by_tiles, from_tiles, powers_of_two
-from simserve.profiler.need import library, need_torch, needed
-from simserve.profiler.tensors import copies, normal
+from simserve.profiler.device import Device, library, need_torch, needed
+from simserve.profiler.tensors import (
+    GROUP,
+    by_row_groups,
+    by_tensor,
+    by_tiles,
+    copies,
+    from_tiles,
+    normal,
+    powers_of_two,
+)
 
 MASKED_MOST_TOKENS = 256
 """Most tokens for DeepGEMM's masked layout (every expert has room for all): that of decode."""

@@ -11,11 +11,20 @@ from typing import Any, NamedTuple
 
 from simserve.profiler import torch_kernels
 from simserve.profiler.case import Kernel
-from simserve.profiler.device import Device
-from simserve.profiler.need import library, version_of
-from simserve.profiler.reference import TOLERANCE, attention, finite, relative_error, sampled
+from simserve.profiler.device import Device, library, version_of
 from simserve.profiler.shapes import HeadShape
-from simserve.profiler.tensors import copies, normal, random_order, whole, width_of
+from simserve.profiler.tensors import (
+    TOLERANCE,
+    attention,
+    copies,
+    finite,
+    normal,
+    random_order,
+    relative_error,
+    sampled,
+    whole,
+    width_of,
+)
 
 BLOCK_SIZE = {
     "torch": 16, "flex_attention": 128, "transformers": 64, "vllm": 16, "flash_attn": 256, "flashinfer": 16,
@@ -117,7 +126,7 @@ def _block_table(needed: list[int]) -> list[list[int]]:
 
 def attention_backends(device: Device, dtype: str, kv_dtype: str) -> list[str]:
     """Return the backends that can run here with such queries and such a cache."""
-    from simserve.profiler.ops.flex import flex_missing
+    from simserve.profiler.ops.attention_kernels import flex_missing
 
     found = ["torch"]
     if kv_dtype == dtype and not flex_missing(device):
@@ -134,8 +143,8 @@ def paged_attention(
     device: Device, backend: str, heads: HeadShape, dtypes: tuple[str, str], spans: Sequence[Span]
 ) -> Kernel:
     """Return one call of attention for `spans`; `dtypes` are those of activations and of the cache."""
-    from simserve.profiler.ops import attention_libraries as libraries
-    from simserve.profiler.ops.attention_torch import flex_call, masked_call, torch_call
+    from simserve.profiler.ops import attention_kernels as libraries
+    from simserve.profiler.ops.attention_kernels import flex_call, masked_call, torch_call
 
     batch = Batch(device, heads, *dtypes, spans, BLOCK_SIZE[backend])
     make = {

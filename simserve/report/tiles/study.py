@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from simserve.metrics.names import short_names
-from simserve.report.deployment_words import deployment_words, options_words, types_words
-from simserve.report.format import latency, money, number, percent
-from simserve.report.load_words import LOAD
+from simserve.metrics.measures import short_names
+from simserve.report.run.headline import deployment_words, options_words, types_words
 from simserve.report.stored import Float64
-from simserve.report.study_warnings import study_warnings
-from simserve.report.study_words import aim_of, gap_words, ranked
-from simserve.report.tiles.spark import course_line, share_bar
-from simserve.report.tiles.tile import BASES, JUDGED, Tile, basis_tile
-from simserve.report.warnings import ESTIMATED, basis_notices
+from simserve.report.study.words import aim_of, gap_words, ranked
+from simserve.report.tiles.tile import BASES, JUDGED, Tile, basis_tile, course_line, share_bar
+from simserve.report.warnings import ESTIMATED, basis_notices, study_warnings
+from simserve.report.words import LOAD, latency, money, number, percent
 
 Point = dict[str, Any]
 

@@ -20,8 +20,7 @@ from typing import Any
 
 from simserve.errors import InvariantError, ScenarioError
 from simserve.scenario.load import LoadedScenario
-from simserve.study.bench import Bench, Outcome, Task, packed
-from simserve.study.executors.base import EXECUTORS, RETRIES, WorkerLostError
+from simserve.study.executors.base import EXECUTORS, RETRIES, Bench, Outcome, Task, WorkerLostError, packed
 from simserve.units import GIB
 
 WORKER_BYTES = GIB
@@ -44,7 +43,7 @@ def _free_bytes() -> int:
 class _Worker:
     def __init__(self, scenario: tuple[Any, ...]) -> None:
         self.pipe, theirs = Pipe()
-        code = f"from simserve.study.executors.worker import main; main({theirs.fileno()})"
+        code = f"from simserve.study.executors.base import main; main({theirs.fileno()})"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],

@@ -15,10 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from simserve.errors import ScenarioError
-from simserve.scenario.files import find, shipped
-from simserve.scenario.load import LoadedScenario
-from simserve.study.bench import Bench, Outcome, Task, packed, unpacked
-from simserve.study.executors.base import EXECUTORS, RETRIES, WorkerLostError
+from simserve.scenario.load import LoadedScenario, find, shipped
+from simserve.study.executors.base import (
+    EXECUTORS,
+    RETRIES,
+    Bench,
+    Outcome,
+    Task,
+    WorkerLostError,
+    packed,
+    unpacked,
+)
 
 CPUS_PER_WORKER = 1
 

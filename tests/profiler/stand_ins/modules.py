@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from simserve.profiler import need
+from simserve.profiler import device
 
 
 def install(patch: pytest.MonkeyPatch, **modules: Any) -> None:
     """Let `need.library` find these modules, and importing them by name, too."""
-    known = need.library
-    patch.setattr(need, "version_of", lambda name: "0")
+    known = device.library
+    patch.setattr(device, "version_of", lambda name: "0")
     for name, module in modules.items():
         patch.setitem(sys.modules, name.replace("__", "."), module)
 
     def library(name: str) -> Any:
-        return modules.get(name) or (None if name in need.LIBRARIES and name != "torch" else known(name))
+        return modules.get(name) or (None if name in device.LIBRARIES and name != "torch" else known(name))
 
     for user in [one for key, one in sys.modules.items() if key.startswith("simserve.profiler")]:
         if hasattr(user, "library"):

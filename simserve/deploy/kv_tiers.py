@@ -1,0 +1,199 @@
+"""KV tiers of one pool, built: stores that replicas may share, and what computing a prompt again takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from inspect import signature
+from typing import Any, NamedTuple
+
+from simserve.core import Chunk, Request
+from simserve.deploy.engine import ResolvedEngine
+from simserve.errors import ScenarioError
+from simserve.kvcache.tiers import RecomputeNs, Store, TierCache, TierSpec
+from simserve.latency import TableLatency
+from simserve.latency.overhead import HostLink
+from simserve.model import ModelSpec
+from simserve.model.kv import CLOSE, CLOSE_BEFORE_19, KvGroups, kv_groups
+from simserve.model.spec import GqaAttention
+from simserve.scenario.pool_spec import PoolSpec
+from simserve.scenario.split_spec import KvTierPolicySpec, KvTierSpec
+from simserve.units import GB, GIB, NS_PER_US
+
+# Whether an engine keeps the KV of window layers apart in a pool, and why not.
+
+
+class Grouping(NamedTuple):
+    """How a pool keeps the KV of a model with windows."""
+
+    groups: KvGroups | None
+    """None: every layer keeps every token."""
+    assumptions: tuple[str, ...]
+    """What the report must say; nothing for a model without windows."""
+
+
+def grouping(model: ModelSpec, spec: PoolSpec, engine: ResolvedEngine) -> Grouping:
+    """Return the groups that the engine makes by default; raises `ScenarioError` for what it would refuse."""
+    interval = getattr(engine.params, "prefix_cache_retention_interval", 0)
+    if isinstance(interval, int) and interval % engine.block_size:
+        raise ScenarioError(
+            f"prefix_cache_retention_interval = {interval}, allowed are multiples of block_size "
+            f"({engine.block_size})"
+        )
+    if not _has_spans(model):
+        return Grouping(None, ())
+    reason = _why_whole(spec, engine)
+    budget = engine.tokens_per_step(model.max_position_embeddings)
+    groups = None if reason else vllm_groups(model, engine.params.model_dump(), budget)
+    if groups is None:
+        reason = reason or f"{engine.label} does so for this mix of layers, or it is not modelled"
+        return Grouping(None, (f"window and chunk layers keep the KV of all tokens: {reason}",))
+    return Grouping(groups, (f"KV of windows is given back as they pass: {groups.words}",))
+
+
+def vllm_groups(model: ModelSpec, options: Mapping[str, Any], budget: int) -> KvGroups | None:
+    """Return the groups of a vLLM with these options that computes up to `budget` tokens in a step."""
+    version = options.get("version")
+    batches = 2 if version == "0.33" and options.get("async_scheduling") else 1
+    return kv_groups(model, batches * budget, CLOSE_BEFORE_19 if version == "0.15" else CLOSE)
+
+
+def _why_whole(spec: PoolSpec, engine: ResolvedEngine) -> str | None:
+    """Return why windows keep everything in this pool whatever the model is; None if they need not."""
+    if "windows" not in signature(engine.policy).parameters:
+        return f"{engine.label} has no pools for windows here"
+    if getattr(engine.params, "disable_hybrid_kv_cache_manager", False):
+        return "disable_hybrid_kv_cache_manager"
+    if spec.kv_tiers:
+        return "KV tiers keep whole blocks"
+    if spec.role != "mixed":
+        return "KV is handed over in whole blocks"
+    return "pipeline stages with groups are not modelled" if spec.pp > 1 else None
+
+
+def _has_spans(model: ModelSpec) -> bool:
+    return any(
+        isinstance(attention, GqaAttention) and attention.span != "full"
+        for group in model.layers
+        for attention in group.attentions
+    )
+
+
+LEAST_BLOCK_TOKENS = 16
+"""Tokens of the least block that is kept below HBM."""
+
+
+def check_tiers(spec: PoolSpec, engine: ResolvedEngine) -> None:
+    """Refuse tiers where nothing can use them; raises `ScenarioError`."""
+    if not spec.kv_tiers:
+        if spec.kv_tier_policy is not None:
+            raise ScenarioError("kv_tier_policy = ..., allowed is none without kv_tiers: it governs these")
+        return
+    if "tiers" not in signature(engine.policy).parameters:
+        raise ScenarioError(
+            f"kv_tiers = ..., allowed is none: {engine.label} does not simulate KV tiers; vLLM and SGLang do"
+        )
+    if spec.pp > 1:
+        raise ScenarioError(f"pp = {spec.pp}, allowed is 1 with kv_tiers")
+    if not getattr(engine.params, "enable_prefix_caching", True):
+        raise ScenarioError("kv_tiers = ..., allowed is none: they need enable_prefix_caching: true")
+    if getattr(engine.params, "disable_radix_cache", False):
+        raise ScenarioError("kv_tiers = ..., allowed is none: they need disable_radix_cache: false")
+    if engine.block_size < LEAST_BLOCK_TOKENS:
+        raise ScenarioError(
+            f"KV tiers move whole blocks: block_size is {engine.block_size}, allowed is {LEAST_BLOCK_TOKENS} "
+            "or more; SGLang's pages are of one token by default, 64 is usual with its hierarchical cache"
+        )
+
+
+def tier_caches(
+    spec: PoolSpec,
+    engine: ResolvedEngine,
+    latency: TableLatency,
+    tiers: Sequence[KvTierSpec],
+    *,
+    gpus: int,
+    gpus_per_node: int,
+    token_bytes: int,
+    token_bytes_of_gpus: int,
+) -> Iterator[TierCache]:
+    """Yield the tiers of each replica of the pool in turn.
+
+    `token_bytes` of KV per token, `token_bytes_of_gpus` with the copies that GPUs hold of the same.
+    """
+    policy = spec.kv_tier_policy or KvTierPolicySpec.model_validate({})
+    size = engine.block_size
+    recompute_ns = recompute_time(latency, engine.tokens_per_step(1 << 40))
+    stores: dict[tuple[int, int], Store] = {}
+    for replica in range(spec.replicas):
+        mine = []
+        for level, tier in enumerate(tiers):
+            group = {"replica": replica, "node": replica * gpus // max(gpus, gpus_per_node), "cluster": 0}
+            key = (level, group[tier.shared_by])
+            moved = token_bytes_of_gpus if tier.kind == "cpu" else token_bytes
+            if key not in stores:
+                stores[key] = Store(_spec(tier, size * token_bytes, size * moved))
+            mine.append(stores[key])
+        yield TierCache(
+            mine,
+            block_size=size,
+            recompute_ns=recompute_ns,
+            write_through=policy.write == "through",
+            inclusive=policy.inclusive,
+            min_hit_tokens=policy.min_hit_tokens,
+        )
+
+
+def recompute_time(latency: TableLatency, budget: int) -> RecomputeNs:
+    """Return a function that says what a prompt takes alone, in steps of at most `budget` tokens."""
+    nobody = Request(0, 0, 1, 1)
+
+    @lru_cache(maxsize=1 << 16)
+    def step_ns(tokens: int, cached: int, last: bool) -> int:
+        return latency.quietly_step_ns(0, 0, [Chunk(nobody, tokens, cached, last)])
+
+    def recompute_ns(tokens: int, cached: int) -> int:
+        total_ns, end = 0, cached + tokens
+        while cached < end:
+            new = min(budget, end - cached)
+            total_ns += step_ns(new, cached, cached + new == end)
+            cached += new
+        return total_ns
+
+    return recompute_ns
+
+
+def tier_assumptions(tiers: Sequence[KvTierSpec], link: HostLink | None = None) -> tuple[str, ...]:
+    """Return what was taken for granted about the tiers, in words; `link` is the host's, where measured."""
+    words = ()
+    if link and any(tier.kind == "cpu" for tier in tiers):
+        words = (
+            f"link to the host, measured: {link.read_gb_s:.1f} GB/s from it, {link.write_gb_s:.1f} to it, "
+            f"{link.latency_us:.1f} us to begin; a tier's own figures come first",
+        )
+    return words + tuple(
+        f"KV tier {tier.kind}: {tier.links} x {tier.read_gb_s:g} GB/s to HBM, {tier.links} x "
+        f"{tier.write_gb_s:g} GB/s from it, {tier.latency_us:g} us to the first byte; reads and writes are "
+        "served first come, first served, and HBM does not wait for a write"
+        for tier in tiers
+    )
+
+
+def _spec(tier: KvTierSpec, stored_bytes: int, moved_bytes: int) -> TierSpec:
+    assert tier.read_gb_s is not None
+    assert tier.write_gb_s is not None
+    assert tier.links is not None
+    assert tier.latency_us is not None
+    blocks = tier.capacity_blocks
+    if blocks is None:
+        blocks = int((tier.capacity_gib or 0) * GIB) // stored_bytes
+    return TierSpec(
+        kind=tier.kind,
+        capacity_blocks=blocks,
+        block_bytes=moved_bytes,
+        read_bytes_per_s=round(tier.read_gb_s * GB) * tier.links,
+        write_bytes_per_s=round(tier.write_gb_s * GB) * tier.links,
+        latency_ns=round(tier.latency_us * NS_PER_US),
+        shared_by=tier.shared_by,
+        own_link=tier.kind != "ssd",
+    )

@@ -1,0 +1,1 @@
+"""The page of a scenario with variants: what differs, and by how much."""

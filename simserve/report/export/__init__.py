@@ -1,0 +1,1 @@
+"""Stored runs in the formats of other tools."""

@@ -1,0 +1,1 @@
+"""Pages of studies: sweeps, sizes and capacities."""

@@ -1,0 +1,1 @@
+"""Prefill/decode disaggregation: two kinds of replicas, and KV that moves between them."""

@@ -1,0 +1,1 @@
+"""When replicas step: microbatches of a pipeline, and ranks that step together."""

@@ -1,0 +1,306 @@
+"""One replica: whatever steps together, as a SimPy process that waits, decides, lets time pass, books.
+
+Between two decisions nothing inside can change the batch, so consecutive equal steps are one event
+(`fast_forward`); an arrival that might change the decision cuts the run: the step in flight ends, and the
+policy decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING
+
+from simpy.events import Event
+
+from simserve.core import Batch, Request, Wait
+from simserve.errors import InvariantError
+from simserve.latency.base import PAGE
+from simserve.sim.clock import Boundary, Clock, WakeUp, order_of
+from simserve.sim.decode_batch import Run
+from simserve.sim.outputs import Books
+from simserve.sim.specs import ReplicaSpec
+from simserve.sim.step_times import DecodePage, DecodeTable, Lookahead
+from simserve.sim.view import View
+
+if TYPE_CHECKING:
+    from simserve.sim.cluster import Cluster
+
+
+class Replica:
+    """Serves the requests that the router gives it."""
+
+    books_of = Books
+
+    def __init__(
+        self, env: Clock, cluster: Cluster, spec: ReplicaSpec, rank: int, table: DecodeTable
+    ) -> None:
+        """`rank` orders replicas whose steps end at one instant; `table` is shared by equal replicas."""
+        self.env = env
+        self.spec = spec
+        self.rank = rank
+        self.order = order_of(rank)
+        self.policy = spec.policy
+        self.latency = spec.latency
+        self.table = table
+        self.front = cluster.front
+        self.fast_forward = cluster.fast_forward
+        self.books = self.books_of(self, cluster)
+        self.meter = self.books.meter
+        self._idle: WakeUp | None = None
+        self._sleep: Boundary | None = None
+        """The boundary slept towards, if an arrival may bring it forward."""
+        self._lane = self.books.lanes[0]
+        self._run_end: Boundary | None = None
+        """The end of a run of steps, if it has not been brought forward."""
+        self._run: Run | None = None
+        self._given_up: list[Request] = []
+        """Requests whose clients gave up, not dropped yet."""
+        self._lookahead = Lookahead() if getattr(spec.policy, "plans_ahead", False) else None
+        self.meter.lookahead = self._lookahead
+        self._settle = getattr(spec.policy, "settle", None)
+        self._cached_tokens = getattr(spec.policy, "cached_tokens", None)
+        self._cached_below = getattr(spec.policy, "cached_below", None)
+        self.view: View | None = None
+        """What a router with a refresh interval sees; set by the cluster."""
+        self.process = env.process(self.serve())
+
+    # -- seen by the router ----------------------------------------------------------------------------
+
+    @property
+    def outstanding_requests(self) -> int:
+        """Requests given to the replica and not finished."""
+        return len(self.books.answers)
+
+    @property
+    def waiting_requests(self) -> int:
+        """Requests in the scheduler's queue, or on their way into it."""
+        held = self._lookahead.held if self._lookahead is not None else 0
+        return self.policy.waiting + held
+
+    @property
+    def running_requests(self) -> int:
+        """Requests that hold KV."""
+        return self.policy.running
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per KV block."""
+        return self.spec.block_size
+
+    @property
+    def kv_blocks(self) -> int:
+        """Usable KV blocks."""
+        return self.spec.kv_blocks
+
+    @property
+    def max_num_batched_tokens(self) -> int | None:
+        """Prompt tokens of one step, as the engine publishes it."""
+        return self.spec.max_num_batched_tokens
+
+    def outstanding_tokens(self, now_ns: int) -> int:
+        """Return prompt tokens and tokens shown by now, of all outstanding requests."""
+        return self.tokens_at(now_ns, self.front.passed(now_ns, self.rank))
+
+    def kv_use(self, now_ns: int) -> float:
+        """Return the share of KV blocks that requests hold now."""
+        return self.kv_use_at(now_ns, self.front.passed(now_ns, self.rank))
+
+    def cached_tokens(self, request: Request, now_ns: int) -> int:
+        """Return the tokens at the start of the request's prompt that the prefix cache holds now."""
+        if self._cached_tokens is None:
+            return 0
+        self._observe(now_ns, self.front.passed(now_ns, self.rank))
+        return self._cached_tokens(request)
+
+    def cached_below(self, request: Request, now_ns: int) -> Mapping[str, int]:
+        """Return the tokens after those in HBM that the KV tiers can give now, by kind of tier."""
+        return {} if self._cached_below is None else self._cached_below(request, now_ns)
+
+    def tokens_at(self, time_ns: int, passed: bool) -> int:
+        """Return the outstanding tokens at a time since the last change here.
+
+        A step that ends just then counts only if `passed`; the same holds below.
+        """
+        tokens = self.books.known_tokens
+        if self._run is not None:
+            tokens += self.books.lanes[0].live * self._run.steps_done(time_ns, passed)
+        return tokens
+
+    def kv_use_at(self, time_ns: int, passed: bool) -> float:
+        """Return the share of KV blocks that requests hold at a time since the last change here."""
+        self._observe(time_ns, passed)
+        return self.policy.kv_used_blocks / self.spec.kv_blocks
+
+    def _observe(self, time_ns: int, passed: bool) -> None:
+        """Let the policy's memory be that of the step in flight, although a run is booked at its end."""
+        if self._run is not None and self._settle is not None:
+            steps = self._run.steps_begun(time_ns, passed)
+            if steps > 1:
+                self._settle(steps)
+
+    def enqueue(self, request: Request, length: int) -> None:
+        """Take in a request whose answer has `length` tokens."""
+        if self.view is not None:
+            self.view.catch_up(self.env.now)
+        self.books.open(request, length)
+        self.tell(request)
+
+    def tell(self, request: Request) -> None:
+        """Give the scheduler an arrival when it may see it; interrupt a run that it might change."""
+        if self._idle is not None:
+            self.policy.add(request)
+            self._idle.fire(self.order)
+            self._idle = None
+            return
+        if self._lookahead is None or not self._lookahead.stepping:
+            self.policy.add(request)
+        else:
+            self._lookahead.hold(request, self._steps_begun())
+        if self._sleep is not None:
+            self._bring_forward(self._sleep)
+
+    def give_up(self, request: Request) -> None:
+        """A client gave up: drop its request at the end of the step in flight."""
+        self.lose_client(request)
+        self._given_up.append(request)
+        if self._run_end is not None:
+            self._bring_forward(self._run_end, planned_steps=0)
+
+    def lose_client(self, request: Request) -> None:
+        """A client stops looking: from now on nothing is shown to it."""
+        self.books.lose_client(request, self._steps_begun() - 1)
+
+    # -- the process -----------------------------------------------------------------------------------
+
+    def serve(self) -> Generator[Event, None, None]:
+        """Life of the replica: wait, decide, let time pass, book the outcome."""
+        env, books, policy, lookahead, order = self.env, self.books, self.policy, self._lookahead, self.order
+        now_ns = env.now
+        while True:
+            if self._given_up:
+                self._given_up = [request for request in self._given_up if not books.drop(request)]
+            decision = policy.next_batch(now_ns)
+            if lookahead is not None and lookahead.decided(policy, isinstance(decision, Batch)):
+                continue
+            if isinstance(decision, Wait):
+                yield from self.wait(decision)
+                now_ns = self.woke()
+            elif decision.chunks:
+                books.begin(decision, now_ns)
+                yield Boundary(env, order, self.step_ns(decision))
+                start_ns, now_ns = now_ns, self.woke()
+                books.step(decision, start_ns, now_ns)
+            elif not decision.decodes:
+                books.empty(decision, now_ns)
+            else:
+                if decision.preempted or decision.stalled:
+                    books.begin(decision, now_ns)
+                run = self._run = self._plan(decision, now_ns)
+                boundary = Boundary(env, order, run.end_ns(run.steps) - now_ns)
+                if run.steps > 1:
+                    self._run_end = boundary
+                    if not decision.sealed:
+                        self._sleep = boundary
+                yield boundary
+                now_ns = self.woke()
+                run, self._run, self._sleep, self._run_end = self._run, None, None, None
+                if lookahead is not None:
+                    lookahead.steps_run(policy, run.steps)
+                books.run(decision, run, now_ns)
+
+    def woke(self) -> int:
+        """Count a wake-up, mark this instant's boundary as reached, and return the time."""
+        now_ns = self.env.now
+        if self.view is not None:
+            self.view.catch_up(now_ns)
+        self.meter.wakeups += 1
+        front = self.front
+        if now_ns != front.now_ns:  # `reach` without a call
+            front.now_ns, front.rank = now_ns, self.rank
+        else:
+            front.reach(now_ns, self.rank)
+        return now_ns
+
+    def step_ns(self, batch: Batch) -> int:
+        """Return the duration of a step with prompt chunks."""
+        return self.latency.step_ns(batch.decodes, batch.decode_context, batch.chunks)
+
+    def page_of(self, batch: Batch) -> tuple[DecodePage, int]:
+        """Return the table page of a decode step and its place there."""
+        decodes = batch.decodes
+        number, offset = divmod(batch.decode_context // decodes, PAGE)
+        return self.table.page(decodes, number), offset
+
+    def wait(self, wait: Wait) -> Generator[Event, None, None]:
+        """Sleep until an arrival, or until the policy wants to look again."""
+        now_ns = self.env.now
+        if wait.until_ns is None:
+            self.expect_news()
+            self._idle = WakeUp(self.env)
+            yield self._idle
+            if self.env.now > now_ns:
+                self.meter.rest(now_ns, self.env.now, self.policy)
+        elif wait.until_ns > now_ns:
+            self.books.barren(1)
+            yield from self.sleep(wait.until_ns - now_ns)
+            if self.env.now > now_ns:
+                self.meter.idle(now_ns, self.env.now, self.policy)
+        else:
+            self.stuck(f"the policy waits until {wait.until_ns} ns, which is not in the future")
+
+    def expect_news(self) -> None:
+        """Stop the run if nothing but an arrival would wake the policy, although requests wait."""
+        if self.policy.waiting and not self.policy.running:
+            self.stuck("the policy waits although nothing runs")
+
+    def sleep(self, delay_ns: int) -> Generator[Event, None, None]:
+        """Let `delay_ns` pass, or less: an arrival ends it."""
+        self._sleep = Boundary(self.env, self.order, delay_ns)
+        yield self._sleep
+        self._sleep = None
+
+    def _steps_begun(self) -> int:
+        """Return the steps of the present run up to the one in flight (1 if there is no run)."""
+        if self._run is None:
+            return 1
+        return self._run.steps_begun(self.env.now, self.front.passed(self.env.now, self.rank))
+
+    def _bring_forward(self, boundary: Boundary, planned_steps: int = 1) -> None:
+        """Let the replica decide at the end of the step in flight (now, if it is not in a run of steps).
+
+        A scheduler that plans ahead has decided `planned_steps` more, which an arrival cannot change.
+        """
+        now_ns, run = self.env.now, self._run
+        end_ns = now_ns
+        if run is not None:
+            steps = self._steps_begun()
+            if self._lookahead is not None:
+                steps = min(steps + planned_steps, run.steps)
+            self._run = Run(run.start_ns, run.page, run.offset, steps)
+            end_ns = run.end_ns(steps)
+        sooner = boundary.bring_forward(self.order, end_ns - now_ns)
+        self._sleep = None
+        self._run_end = sooner if self._run_end is not None and planned_steps else None
+
+    def _plan(self, batch: Batch, now_ns: int) -> Run:
+        """Return the run of steps that nothing inside the replica can change."""
+        page, offset = self.page_of(batch)
+        lane, lookahead = self._lane, self._lookahead
+        if batch.repeats == 1 or not self.fast_forward or not lane.in_rhythm(now_ns):
+            return Run(now_ns, page, offset, 1)
+        if lookahead is not None and lookahead.unseen:
+            return Run(now_ns, page, offset, 1)
+        run = Run(now_ns, page, offset, lane.steps_to_end(min(batch.repeats, PAGE - offset)))
+        if batch.until_ns is None:
+            return run
+        return run._replace(steps=run.steps_begun(batch.until_ns, passed=False))
+
+    def stuck(self, why: str) -> None:
+        """Stop a run that cannot go on, naming the requests."""
+        answers = self.books.answers
+        names = ", ".join(str(number) for number in list(answers)[:5])
+        raise InvariantError(
+            f"replica {self.spec.name} is stuck at {self.env.now} ns: {why}; "
+            f"{len(answers)} requests outstanding (first: {names}), "
+            f"{self.policy.running} running, {self.policy.waiting} waiting"
+        )

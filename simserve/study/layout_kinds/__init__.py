@@ -1,1 +1,0 @@
-"""Layouts by name, one file each."""

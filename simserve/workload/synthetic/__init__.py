@@ -1,0 +1,1 @@
+"""Synthetic workloads: arrivals, lengths and content drawn from distributions."""

@@ -1,0 +1,1 @@
+"""Files of rows (CSV, JSON, Parquet) as checked columns."""
