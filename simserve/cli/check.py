@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from simserve.deploy.manifest import manifest_of
 from simserve.errors import ScenarioError, UserError
 from simserve.report.words import money
 from simserve.units import NS_PER_S
@@ -77,7 +78,7 @@ _REQUIRED = {
 
 def check_lines(name: str, deployment: Deployment) -> Iterator[str]:
     """Yield the requests of a deployment, its price and, by pool, its shape, memory and room for KV."""
-    manifest = deployment.manifest("")
+    manifest = manifest_of(deployment, "")
     yield f"{name}: {manifest['trace']['requests']:,} requests would be simulated"
     for line in (*columns_lines(manifest["trace"]), *_price(deployment)):
         yield f"  {line}"

@@ -184,6 +184,7 @@ def _print_results(
 
     from simserve.cli.check import columns_lines
     from simserve.cli.tables import comparison_table, replication_lines, summary_table
+    from simserve.deploy.manifest import manifest_of
     from simserve.metrics.store import canonical_json
     from simserve.report.run.headline import taken
 
@@ -208,7 +209,7 @@ def _print_results(
             console.print(line)
     else:
         console.print(summary_table(scenario, summaries[scenario.base_name]))
-    base = deployments[scenario.base_name].manifest("")
+    base = manifest_of(deployments[scenario.base_name], "")
     for line in dict.fromkeys((*taken(base), *columns_lines(base["trace"]))):
         console.print(line)
     if scenario.published:

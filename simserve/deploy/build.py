@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from simserve.core import Result, Trace
-from simserve.deploy.manifest import manifest, resolved_yaml
 from simserve.deploy.pool import BuiltPool, build_pool
 from simserve.deploy.pool_plan import beyond_node
 from simserve.deploy.router import build_router, check_router, router_assumptions
@@ -93,17 +91,6 @@ class Deployment:
             for line in beyond_node(pool.spec, pool.gpu)
         ]
         return tuple(dict.fromkeys(lines))
-
-    def manifest(self, command: str) -> dict[str, Any]:
-        """Return what the run was made of (no machine paths, no time stamps); `command` remakes it."""
-        return manifest(self, command)
-
-    def resolved_yaml(self, variants: Mapping[str, Deployment] | None = None) -> str:
-        """Return the scenario with every option filled in; running it again gives the same result.
-
-        It has no variants but those that are given.
-        """
-        return resolved_yaml(self, variants)
 
 
 class Parts:

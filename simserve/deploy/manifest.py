@@ -135,7 +135,7 @@ def _filled_in(pool: BuiltPool, plain: dict[str, Any]) -> dict[str, Any]:
     return {name: both[name] for name in PoolSpec.model_fields if name in both}
 
 
-def manifest(deployment: Deployment, command: str) -> dict[str, Any]:
+def manifest_of(deployment: Deployment, command: str) -> dict[str, Any]:
     """Return the manifest of a deployment; `command` is what remakes it."""
     scenario = deployment.loaded.scenario
     return {

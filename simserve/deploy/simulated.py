@@ -13,6 +13,7 @@ from pyarrow import Table
 from simserve.core import Result
 from simserve.core.totals import Steps
 from simserve.deploy.build import Deployment, Parts, build
+from simserve.deploy.manifest import manifest_of, resolved_yaml
 from simserve.deploy.workload import depends_on_seed
 from simserve.metrics import Summary
 from simserve.metrics.comparison import write_comparison
@@ -82,9 +83,9 @@ class Simulated:
             "timeline": timeline_table(self.result.replicas),
             "gaps": gap_table(self.result.gaps, self.result.steady_gaps),
         }
-        plain = (self.summary.to_dict(), self.deployment.manifest(command))
+        plain = (self.summary.to_dict(), manifest_of(self.deployment, command))
         summary, manifest = (json.loads(canonical_json(one)) for one in plain)  # as files hold them
-        return StoredRun(Path(), summary, manifest, self.deployment.resolved_yaml(), tables)
+        return StoredRun(Path(), summary, manifest, resolved_yaml(self.deployment), tables)
 
 
 def simulate_all(
@@ -134,8 +135,8 @@ def write_all(
                 into,
                 done.result,
                 done.summary,
-                done.deployment.resolved_yaml(others),
-                done.deployment.manifest(command),
+                resolved_yaml(done.deployment, others),
+                manifest_of(done.deployment, command),
                 done.deployment.slo,
                 steps=done.steps,
                 bands=done.bands,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from simserve.deploy.build import Deployment, build
+from simserve.deploy.manifest import manifest_of
 from simserve.hardware import gpu_names, load_gpu
 from simserve.latency.kernels.machine import kernel_traits
 from simserve.latency.tables.roofline import peaks_of
@@ -58,12 +59,12 @@ def lab(folder: Path, **changes: Any) -> Deployment:
 
 
 def test_what_the_file_lacks_is_an_assumption_of_the_run(tmp_path: Path) -> None:
-    lines = lab(tmp_path, multiprocessors=None, l2=None).manifest("")["assumptions"]
+    lines = manifest_of(lab(tmp_path, multiprocessors=None, l2=None), "")["assumptions"]
     assert any(line == f"multiprocessors {ASSUMED} (132)" for line in lines)
 
 
 def test_what_the_file_says_is_not_assumed(tmp_path: Path) -> None:
-    assert not [line for line in lab(tmp_path).manifest("")["assumptions"] if ASSUMED in line]
+    assert not [line for line in manifest_of(lab(tmp_path), "")["assumptions"] if ASSUMED in line]
 
 
 def test_a_run_without_any_table_is_called_an_estimate(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from simserve.deploy.build import Deployment, build
+from simserve.deploy.manifest import manifest_of
 from simserve.metrics.store import read_results, write_run
 from simserve.report.export.perfetto import write_timeline
 from simserve.scenario import Scenario
@@ -52,7 +53,7 @@ def stored(tmp_path_factory):
     made, log = deployment(), StepLog()
     result = made.simulate(step_log=log)
     steps = log.result()
-    write_run(folder, result, made.summarize(result), "", made.manifest("simserve run"), None, steps)
+    write_run(folder, result, made.summarize(result), "", manifest_of(made, "simserve run"), None, steps)
     run = read_results(folder)
     write_timeline(run, folder / "timeline.json.gz")
     return run, json.loads(gzip.decompress((folder / "timeline.json.gz").read_bytes()))
@@ -200,7 +201,7 @@ def split_trace(tmp_path_factory) -> tuple[Path, list[dict]]:
     made, log = deployment(pools=pools, transfer={"link": "rdma_400g"}), StepLog()
     result = made.simulate(step_log=log)
     folder = tmp_path_factory.mktemp("split")
-    write_run(folder, result, made.summarize(result), "", made.manifest(""), None, log.result())
+    write_run(folder, result, made.summarize(result), "", manifest_of(made, ""), None, log.result())
     write_timeline(read_results(folder), folder / "timeline.json.gz")
     return folder, json.loads(gzip.decompress((folder / "timeline.json.gz").read_bytes()))["traceEvents"]
 

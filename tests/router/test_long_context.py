@@ -10,6 +10,7 @@ import pytest
 
 from simserve.core import Result
 from simserve.deploy.build import Deployment, build
+from simserve.deploy.manifest import manifest_of
 from simserve.scenario.load import load_scenario
 from simserve.workload import load_trace, take
 
@@ -94,11 +95,11 @@ def test_a_trace_without_content_is_balanced_and_the_manifest_says_so(tmp_path: 
     built = deployment(tmp_path, "cache_aware", trace="chat.csv.gz", rows=300)
     counts = np.bincount(built.simulate().replica, minlength=4)
     assert counts.min() > 50
-    said = [line for line in built.manifest("")["assumptions"] if line.startswith("router cache_aware: ")]
+    said = [line for line in manifest_of(built, "")["assumptions"] if line.startswith("router cache_aware: ")]
     assert said == [
         "router cache_aware: the trace does not say what prompts share: all prompts are taken as different"
     ]
     alone = deployment(tmp_path, "cache_aware", trace="chat.csv.gz", rows=300, replicas=1)
-    assert not any(line.startswith("router") for line in alone.manifest("")["assumptions"])
+    assert not any(line.startswith("router") for line in manifest_of(alone, "")["assumptions"])
     knows = deployment(tmp_path, "cache_aware", rows=10)
-    assert not any(line.startswith("router") for line in knows.manifest("")["assumptions"])
+    assert not any(line.startswith("router") for line in manifest_of(knows, "")["assumptions"])

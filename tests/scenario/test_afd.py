@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from simserve.cli import app
 from simserve.deploy.build import build
+from simserve.deploy.manifest import manifest_of, resolved_yaml
 from simserve.errors import ScenarioError
 from simserve.scenario import load_scenario
 from simserve.units import GB
@@ -110,9 +111,9 @@ def test_a_slow_network_limits(scenario_file: Write) -> None:
 def test_the_resolved_scenario_gives_the_same(scenario_file: Write, tmp_path: Path) -> None:
     first = built(scenario_file)
     again = tmp_path / "again.yaml"
-    again.write_text(first.resolved_yaml(), encoding="utf-8")
+    again.write_text(resolved_yaml(first), encoding="utf-8")
     second = build(load_scenario(again))
-    assert second.resolved_yaml() == first.resolved_yaml()
+    assert resolved_yaml(second) == resolved_yaml(first)
     assert second.pools[0].spec.afd == first.pools[0].spec.afd
 
 
@@ -145,7 +146,7 @@ def test_what_cannot_be_is_refused_with_its_place(
 
 
 def test_ffn_gpus_are_named_beside_the_others(scenario_file: Write) -> None:
-    (pool,) = built(scenario_file).manifest("run")["pools"]
+    (pool,) = manifest_of(built(scenario_file), "run")["pools"]
     assert pool["ffn"]["gpus"] == 2
     assert "H100" in pool["ffn"]["gpu_name"]
     free = next(line for line in pool["ffn"]["ledger"] if line["name"] == "free")

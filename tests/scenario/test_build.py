@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from simserve.deploy.build import Deployment, build, run_scenario
+from simserve.deploy.manifest import resolved_yaml
 from simserve.errors import ScenarioError
 from simserve.scenario import Scenario, load_scenario
 from simserve.scenario.load import loaded
@@ -180,6 +181,6 @@ def test_relative_files_beside_the_scenario_come_first(
     assert prompt_tokens(tmp_path) == 22  # the current folder
     # And the resolved scenario finds the same file again from the current folder.
     resolved = beside / "again.yaml"
-    resolved.write_text(build(loaded(Scenario.model_validate(demo), beside)).resolved_yaml())
+    resolved.write_text(resolved_yaml(build(loaded(Scenario.model_validate(demo), beside))))
     resolved = resolved.rename(tmp_path / "again.yaml")
     assert int(build(load_scenario(resolved)).trace.prompt_tokens[0]) == 11

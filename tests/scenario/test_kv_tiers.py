@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 
 from simserve.core import Result
 from simserve.deploy.build import build
+from simserve.deploy.manifest import resolved_yaml
 from simserve.errors import ScenarioError
 from simserve.scenario.load import load_scenario
 from simserve.workload.cache_curve import cache_curve
@@ -81,7 +82,7 @@ def test_no_tiers_and_empty_tiers_are_the_same(tmp_path: Path, tiers: str) -> No
 
 def test_the_resolved_scenario_has_every_figure_and_gives_the_same_result(tmp_path: Path) -> None:
     first = deployment(tmp_path, "tp: 2, kv_tiers: [{kind: cpu, capacity_gib: 20}]")
-    text = first.resolved_yaml()
+    text = resolved_yaml(first)
     (tier,) = YAML(typ="safe").load(text)["pools"][0]["kv_tiers"]
     assert tier == {
         "kind": "cpu",

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from simserve.deploy.build import build
+from simserve.deploy.manifest import manifest_of, resolved_yaml
 from simserve.engines.presets import ENGINES, engine_called
 from simserve.errors import ScenarioError
 from simserve.scenario.load import LoadedScenario, changed, load_scenario
@@ -59,7 +60,7 @@ def test_the_scenario_holds_our_names_of_gpus_and_engines() -> None:
     assert it.scenario.pools[0].gpu == "h200_sxm"
     assert it.scenario.engine.preset == "vllm-0.33"
     assert it.scenario.pools[0].engine.preset == "sglang-0.5.23"
-    text = build(it).resolved_yaml()
+    text = resolved_yaml(build(it))
     assert "gpu: h200_sxm" in text
     assert "preset: sglang-0.5.23" in text
     assert "given as NVIDIA H200" in text
@@ -67,14 +68,14 @@ def test_the_scenario_holds_our_names_of_gpus_and_engines() -> None:
 
 def test_the_resolved_scenario_names_the_preset_and_gives_the_same_again(tmp_path: Path) -> None:
     once = build(demo("model=meta-llama/Llama-3.1-8B-Instruct", "pools.0.gpu=NVIDIA H200"))
-    text = once.resolved_yaml()
+    text = resolved_yaml(once)
     assert "model: meta-llama/Llama-3.1-8B-Instruct # preset llama-3.1-8b" in " ".join(text.split())
     path = tmp_path / "again.yaml"
     path.write_text(text)
-    again = build(load_scenario(path)).manifest("")
-    assert again["pools"] == once.manifest("")["pools"]
+    again = manifest_of(build(load_scenario(path)), "")
+    assert again["pools"] == manifest_of(once, "")["pools"]
     assert again["model"]["called"] == "meta-llama/Llama-3.1-8B-Instruct"
-    assert "called" not in build(demo()).manifest("")["model"]
+    assert "called" not in manifest_of(build(demo()), "")["model"]
 
 
 def test_a_change_of_a_study_is_named_alike() -> None:
@@ -101,8 +102,8 @@ def test_prices_are_found_by_any_name_but_only_once() -> None:
 
 
 def test_a_quantised_release_is_served_in_its_types_unless_a_pool_says_otherwise() -> None:
-    own = build(demo("model=nvidia/Llama-3.1-8B-Instruct-FP8")).manifest("")["pools"][0]
+    own = manifest_of(build(demo("model=nvidia/Llama-3.1-8B-Instruct-FP8")), "")["pools"][0]
     assert (own["weights_dtype"], own["kv_dtype"]) == ("fp8", "fp8")
     told = ("model=nvidia/Llama-3.1-8B-Instruct-FP8", "pools.0.weights_dtype=bf16", "pools.0.kv_dtype=bf16")
-    other = build(demo(*told)).manifest("")["pools"][0]
+    other = manifest_of(build(demo(*told)), "")["pools"][0]
     assert (other["weights_dtype"], other["kv_dtype"]) == ("bf16", "bf16")

@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 
 from simserve.core import Chunk, Request
 from simserve.deploy.build import build
+from simserve.deploy.manifest import resolved_yaml
 from simserve.deploy.moe import expert_plan
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
@@ -65,7 +66,7 @@ def test_the_backend_of_experts_reaches_the_kernels(scenario_file: Write) -> Non
 
 
 def pool_text(write: Write, more: str) -> str:
-    return built(write, more, ("llama-3.1-8b", "gpt-oss-120b")).resolved_yaml()
+    return resolved_yaml(built(write, more, ("llama-3.1-8b", "gpt-oss-120b")))
 
 
 def test_a_backend_without_experts_or_without_rows_is_refused(scenario_file: Write) -> None:
@@ -77,12 +78,12 @@ def test_a_backend_without_experts_or_without_rows_is_refused(scenario_file: Wri
 
 def test_the_resolved_scenario_names_both_and_gives_the_same(scenario_file: Write, tmp_path: Path) -> None:
     first = built(scenario_file, "\n    expert_load: balanced")
-    text = first.resolved_yaml()
+    text = resolved_yaml(first)
     pool = YAML(typ="safe").load(text)["pools"][0]
     assert (pool["experts_dtype"], pool["expert_load"]) == ("bf16", "balanced")
     again = tmp_path / "again.yaml"
     again.write_text(text, encoding="utf-8")
-    assert build(load_scenario(again)).resolved_yaml() == text
+    assert resolved_yaml(build(load_scenario(again))) == text
 
 
 def test_two_pools_with_different_loads_do_not_share_a_latency(scenario_file: Write) -> None:
@@ -95,7 +96,7 @@ def test_two_pools_with_different_loads_do_not_share_a_latency(scenario_file: Wr
 def test_a_model_without_experts_refuses_both(scenario_file: Write, option: str) -> None:
     with pytest.raises(ScenarioError, match=r"llama-3\.1-8b has no experts"):
         built(scenario_file, f"\n    {option}", ("seed: 3", "seed: 3"))
-    plain = built(scenario_file, "", ("seed: 3", "seed: 3")).resolved_yaml()
+    plain = resolved_yaml(built(scenario_file, "", ("seed: 3", "seed: 3")))
     assert "expert" not in plain
 
 
@@ -131,10 +132,10 @@ def test_a_recorded_load_is_found_again_from_elsewhere(
     first = build(load_scenario(path))
     elsewhere = tmp_path / "result"
     elsewhere.mkdir()
-    (elsewhere / "again.yaml").write_text(first.resolved_yaml())
+    (elsewhere / "again.yaml").write_text(resolved_yaml(first))
     again = build(load_scenario(elsewhere / "again.yaml"))
     assert first.simulate().end_ns == again.simulate().end_ns
-    assert again.resolved_yaml() == first.resolved_yaml()
+    assert resolved_yaml(again) == resolved_yaml(first)
 
 
 def test_a_recorded_load_that_is_not_there_is_named(scenario_file: Write) -> None:

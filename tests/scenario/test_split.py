@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from simserve.deploy.build import build, build_all
+from simserve.deploy.manifest import resolved_yaml
 from simserve.deploy.router import router_of
 from simserve.deploy.split import Balance, build_split
 from simserve.errors import ScenarioError
@@ -57,13 +58,13 @@ def test_without_a_split_nothing_says_so() -> None:
     assert result.split is None
     assert "split" not in one.summarize(result).to_dict()
     assert not [name for name in request_table(result, None).column_names if "prefill" in name]
-    assert "transfer" not in one.resolved_yaml()
+    assert "transfer" not in resolved_yaml(one)
     assert one.loaded.scenario.transfer is None
 
 
 def test_a_resolved_split_runs_again_the_same(tmp_path: Path) -> None:
     first = deployment("transfer.overlap=layer", "transfer.local.uncached_tokens=100")
-    (tmp_path / "again.yaml").write_text(first.resolved_yaml())
+    (tmp_path / "again.yaml").write_text(resolved_yaml(first))
     again = build(load_scenario(tmp_path / "again.yaml"))
     one, two = first.simulate(), again.simulate()
     assert (one.last_token_ns == two.last_token_ns).all()

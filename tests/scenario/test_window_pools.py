@@ -8,6 +8,7 @@ import pytest
 
 from simserve.core import Status
 from simserve.deploy.build import Deployment, build
+from simserve.deploy.manifest import resolved_yaml
 from simserve.errors import ScenarioError
 from simserve.scenario.load import load_scenario
 from tests.laws.checkers import results_agree
@@ -89,5 +90,5 @@ def test_keeping_all_window_blocks_finds_what_full_layers_find(tmp_path: Path) -
 
 def test_the_resolved_scenario_gives_the_same(tmp_path: Path) -> None:
     first = deployment(tmp_path, limit=20)
-    (tmp_path / "again.yaml").write_text(first.resolved_yaml())
+    (tmp_path / "again.yaml").write_text(resolved_yaml(first))
     results_agree(first.simulate(), build(load_scenario(tmp_path / "again.yaml")).simulate(), whole=True)

@@ -15,6 +15,7 @@ import pytest
 
 from simserve.core.result import Status
 from simserve.deploy.build import build
+from simserve.deploy.manifest import resolved_yaml
 from simserve.errors import TraceError
 from simserve.scenario import load_scenario
 from simserve.workload import load_trace
@@ -238,7 +239,7 @@ def test_a_tokenizer_beside_the_scenario(tmp_path: Path, tokenizer: Path) -> Non
     assert tokenizer.parent == tmp_path
     made = deployed(tmp_path, "{trace: chats.json, tokenizer: tokenizer.json, rate: 2}")
     assert made.trace.prompt_tokens.tolist() == [len(words(10)), len(words(5))]
-    assert "tokenizer.json" in made.resolved_yaml()
+    assert "tokenizer.json" in resolved_yaml(made)
 
 
 @pytest.mark.parametrize(
