@@ -1,4 +1,4 @@
-"""A layer imports only from layers to its left, and a heavy library has one home."""
+"""A layer imports only from layers to its left, a heavy library has one home, and rooms stay small."""
 
 from __future__ import annotations
 
@@ -104,3 +104,15 @@ def test_a_planted_fault_is_caught(tmp_path: Path, file: str, line: str) -> None
     path.parent.mkdir(parents=True)
     path.write_text(line)
     assert len(violations(tmp_path)) == 1
+
+
+MOST_FILES, MOST_LINES = 20, 400
+"""Files in a folder, and lines in a file."""
+
+
+def test_folders_and_files_stay_small() -> None:
+    folders = {path.parent for path in PACKAGE.rglob("*.py")}
+    crowded = {str(folder): n for folder in folders if (n := len(list(folder.glob("*.py")))) > MOST_FILES}
+    lines = {str(path): len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert crowded == {}
+    assert {path: n for path, n in lines.items() if n > MOST_LINES} == {}
