@@ -50,6 +50,13 @@ def test_the_changelog_keeps_its_form() -> None:
     assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
+def test_the_map_names_files_that_exist() -> None:
+    rows = [line for line in text("docs/how-it-works.md").splitlines() if line.startswith("|")]
+    found = [name for row in rows for name in re.findall(r"`([a-z_]+/[a-z_/]*(?:\.py)?)`", row)]
+    assert len(found) > 30
+    assert [name for name in found if name != "simserve/" and not (ROOT / "simserve" / name).exists()] == []
+
+
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md", "CHANGELOG.md"])
 def test_paths_that_are_named_exist(page: str) -> None:
     found = re.findall(r"`((?:simserve|tests|docs|kernels_profile)/[a-z_./-]*)`", text(page))
