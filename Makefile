@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint clean chromium fidelity reference
+.PHONY: demo test quick durations lint clean chromium fidelity reference
 
 demo: $(VENV)/.installed
 	@$(BIN)/simserve run scenarios/pd_split.yaml --force
@@ -15,7 +15,15 @@ demo: $(VENV)/.installed
 	@echo "  $(BIN)/simserve run scenarios/pd_ratio.yaml     # in which ratio to split eight GPUs?"
 
 test: $(VENV)/.installed-dev chromium lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --durations=20
+
+# Without what is slow, needs a browser or reads measurements beside the repository: under two minutes.
+quick: $(VENV)/.installed-dev
+	$(BIN)/pytest -n 2 -m "not slow and not browser and not reference" --durations=10
+
+# Which tests are slow (tests/durations.json), measured anew.
+durations: $(VENV)/.installed-dev chromium
+	$(BIN)/pytest -n 2 --durations=50 --record-durations
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

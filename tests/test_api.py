@@ -15,23 +15,10 @@ from typer.testing import CliRunner
 import simserve
 from simserve.cli import app
 from simserve.deploy.build import run_scenario
+from tests.tiny import tiny_mapping
 
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
-SMALL: dict[str, Any] = {
-    "name": "Small",
-    "model": "llama-3.1-8b",
-    "engine": "vllm-0.33",
-    "workload": {
-        "synthetic": {
-            "requests": 40,
-            "arrivals": {"kind": "poisson", "rate_per_s": 8},
-            "prompt_tokens": {"kind": "constant", "value": 300},
-            "output_tokens": {"kind": "constant", "value": 20},
-        }
-    },
-    "pools": [{"name": "all", "gpu": "h100_sxm"}],
-    "slo": {"ttft_ms": 500, "tpot_ms": 25},
-}
+SMALL: dict[str, Any] = tiny_mapping(name="Small")
 
 
 def test_importing_simserve_loads_nothing() -> None:

@@ -13,21 +13,16 @@ from simserve.errors import ScenarioError
 from simserve.registry import Registry
 from simserve.router.base import ROUTERS, RouterParams
 from simserve.scenario import Scenario
+from tests.tiny import tiny_mapping
 
-SCENARIO = {
-    "name": "own parts",
-    "model": "llama-3.1-8b",
-    "engine": {"preset": "vllm-0.33"},
-    "workload": {
-        "synthetic": {
-            "requests": 30,
-            "arrivals": {"kind": "poisson", "rate_per_s": 20},
-            "prompt_tokens": {"kind": "constant", "value": 200},
-            "output_tokens": {"kind": "constant", "value": 10},
-        }
-    },
-    "pools": [{"name": "all", "gpu": "h100_sxm", "replicas": 3}],
-}
+SCENARIO = tiny_mapping(
+    name="own parts",
+    requests=30,
+    rate_per_s=20,
+    prompt=200,
+    output=10,
+    pool="{name: all, gpu: h100_sxm, replicas: 3}",
+)
 
 OWN = '''
 from pydantic import Field

@@ -17,31 +17,28 @@ from simserve.metrics.groups import DraftUse, GroupUse, TierUse
 from simserve.metrics.stability import Stability
 from simserve.metrics.stages import LinkUse, SplitSummary
 from simserve.metrics.utilisation import Use
+from tests.tiny import tiny
 
 DOCS = Path(__file__).parents[2] / "docs"
 METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
 TIMELINE = (DOCS / "timeline.md").read_text(encoding="utf-8")
 CODE = set(re.findall(r"`([A-Za-z0-9_]+)`", METRICS))
 
-SPLIT = """\
-name: Split
-model: llama-3.1-8b
-engine: vllm-0.33
-workload:
-  synthetic:
-    requests: 30
-    arrivals: {kind: poisson, rate_per_s: 8}
-    prompt_tokens: {kind: constant, value: 300}
-    output_tokens: {kind: constant, value: 20}
-pools:
-  - {name: p, role: prefill, gpu: h100_sxm}
-  - {name: d, role: decode, gpu: h100_sxm, price_per_gpu_hour: 2}
+SPLIT = (
+    tiny(
+        "Split",
+        requests=30,
+        pool="{name: p, role: prefill, gpu: h100_sxm}\n"
+        "  - {name: d, role: decode, gpu: h100_sxm, price_per_gpu_hour: 2}",
+        slo="{ttft_ms: 500, itl_ms: 25}",
+    )
+    + """\
 transfer: {link: rdma_400g}
-slo: {ttft_ms: 500, itl_ms: 25}
 compare:
   one: {pools: [{name: all, gpu: h100_sxm, replicas: 2, price_per_gpu_hour: 2}]}
 replications: 2
 """
+)
 
 OPEN = {
     "waits",

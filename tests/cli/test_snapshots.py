@@ -16,22 +16,15 @@ import pytest
 from typer.testing import CliRunner
 
 from simserve.cli import app
+from tests.tiny import tiny
 
 KEPT = Path(__file__).parent / "snapshots"
-SCENARIO = """\
-name: Small chat
-model: llama-3.1-8b
-engine: vllm-0.33
-workload:
-  synthetic:
-    requests: 60
-    arrivals: {kind: poisson, rate_per_s: 8}
-    prompt_tokens: {kind: constant, value: 300}
-    output_tokens: {kind: constant, value: 20}
-pools:
-  - {name: all, gpu: h100_sxm, price_per_gpu_hour: 2.5}
-slo: {ttft_ms: 500, tpot_ms: 25, attainment: 0.9}
-"""
+SCENARIO = tiny(
+    "Small chat",
+    requests=60,
+    pool="{name: all, gpu: h100_sxm, price_per_gpu_hour: 2.5}",
+    slo="{ttft_ms: 500, tpot_ms: 25, attainment: 0.9}",
+).replace("seed: 3\n", "")
 BLOCKS = {
     "one.yaml": "",
     "more.yaml": "compare:\n  two_replicas_of_it: {pools: [{name: all, gpu: h100_sxm, replicas: 2}]}\n"

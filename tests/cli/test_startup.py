@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiny import tiny
+
 _PROGRAM = """
 import sys
 from simserve.cli import app
@@ -20,18 +22,7 @@ except SystemExit:
     pass
 print("loaded:", *sorted({{name for name in sys.modules}}))
 """
-_ONE_REQUEST = """
-name: one request
-model: llama-3.1-8b
-engine: {preset: vllm-0.33}
-workload:
-  synthetic:
-    requests: 1
-    arrivals: {kind: constant, rate_per_s: 1}
-    prompt_tokens: {kind: constant, value: 100}
-    output_tokens: {kind: constant, value: 10}
-pools: [{name: h100, gpu: h100_sxm, replicas: 1}]
-"""
+_ONE_REQUEST = tiny("one request", requests=1)
 
 
 def loaded_by(*arguments: str) -> set[str]:

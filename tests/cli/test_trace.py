@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import hashlib
 import json
 import threading
@@ -16,6 +17,7 @@ from typer.testing import Result
 from simserve.paths import data_dir
 from simserve.workload import load_trace
 from simserve.workload.catalogue import CATALOGUE, HOME_VARIABLE
+from tests.places import SHARED
 
 Call = Callable[..., Result]
 CHAT = str(data_dir("traces") / "chat.csv.gz")
@@ -215,22 +217,12 @@ def test_fetch_without_the_file_or_the_network(
     assert "did you mean 'azure-2023-conv'" in one_line(simserve("trace", "fetch", "azure-2023-cnv"))
 
 
-@pytest.fixture
-def public_bytes() -> Callable[[str], bytes]:
-    """Read a public trace, decompressed; skips where the files are not at hand."""
-    import gzip
-
-    folder = Path(__file__).resolve().parents[3] / "shared" / "traces"
-
-    def read(name: str) -> bytes:
-        if not (folder / name).exists():
-            pytest.skip("the public traces are not beside the repository (../shared/traces)")
-        return gzip.decompress((folder / name).read_bytes())
-
-    return read
+def original(name: str) -> bytes:
+    return gzip.decompress((SHARED / "traces" / name).read_bytes())
 
 
-def test_catalogue_hashes_are_those_of_the_originals(public_bytes: Callable) -> None:
+@pytest.mark.reference("traces")
+def test_catalogue_hashes_are_those_of_the_originals() -> None:
     files = {
         "azure-2023-conv": "azure_llm_2023_conv.csv.gz",
         "azure-2023-code": "azure_llm_2023_code.csv.gz",
@@ -239,7 +231,7 @@ def test_catalogue_hashes_are_those_of_the_originals(public_bytes: Callable) -> 
     }
     assert files.keys() == CATALOGUE.keys()
     for name, file in files.items():
-        assert hashlib.sha256(public_bytes(file)).hexdigest() == CATALOGUE[name].sha256
+        assert hashlib.sha256(original(file)).hexdigest() == CATALOGUE[name].sha256
 
 
 def test_own_columns_are_named_and_told(simserve: Call, tmp_path: Path) -> None:

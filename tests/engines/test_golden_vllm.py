@@ -1,7 +1,5 @@
 """The policy against step-by-step recordings of the real schedulers of vLLM 0.33.0, 0.19.0 and 0.15.1."""
 
-from pathlib import Path
-
 import pytest
 
 from simserve.engines.decode_batch import MemberDecodeGroup
@@ -9,13 +7,15 @@ from simserve.errors import InvariantError
 from simserve.kvcache import HybridCache, PrefixCache
 from simserve.validation.golden import GoldenLog
 from simserve.validation.golden_vllm import STEP_FIELDS, Replay, compare, replay
+from tests.places import REPOSITORY, SHARED
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 COMMITTED = sorted((REPOSITORY / "tests" / "conformance").glob("vllm-*/*.jsonl.gz"))
-SHARED = sorted((REPOSITORY.parent / "shared" / "validation" / "engine_golden").glob("vllm-*/*.jsonl.gz"))
-NEW_SHARED = REPOSITORY.parent / "shared" / "validation" / "engine_golden_2"
+FIRST_SET, SECOND_SET = "validation/engine_golden", "validation/engine_golden_2"
+ALL = sorted((SHARED / FIRST_SET).glob("vllm-*/*.jsonl.gz"))
 QUOTED = sorted(
-    path for kind in ("h03", "q01", "q02", "q03", "q04") for path in NEW_SHARED.glob(f"vllm-*/{kind}_*.gz")
+    path
+    for kind in ("h03", "q01", "q02", "q03", "q04")
+    for path in (SHARED / SECOND_SET).glob(f"vllm-*/{kind}_*.gz")
 )
 """Prompts that quote an answer which is still being made, or turns that overlap."""
 STEPS_IN_ALL_LOGS = 14_232 + 14_225 + 14_202
@@ -50,18 +50,18 @@ def test_every_step_of_a_committed_log_is_equal(path):
     assert check(path) > 0
 
 
-@pytest.mark.skipif(not SHARED, reason="the full set of recordings does not lie beside the repository")
+@pytest.mark.reference(FIRST_SET)
 def test_every_step_of_every_log_is_equal():
-    assert sum(map(check, SHARED)) == STEPS_IN_ALL_LOGS
+    assert sum(map(check, ALL)) == STEPS_IN_ALL_LOGS
 
 
-@pytest.mark.skipif(not QUOTED, reason="the second set of recordings does not lie beside the repository")
+@pytest.mark.reference(SECOND_SET)
 def test_a_block_that_decoding_fills_is_found_when_its_last_token_is_scheduled_and_known():
     """Without asynchronous scheduling in the same call (q01 to q03, h03), with it in the next one (q04)."""
     assert sum(map(check, QUOTED)) == 3 * (326 + 217 + 225 + 268 + 243)
 
 
-@pytest.mark.skipif(not QUOTED, reason="the second set of recordings does not lie beside the repository")
+@pytest.mark.reference(SECOND_SET)
 def test_a_block_that_enters_the_cache_a_step_late_is_seen(monkeypatch):
     full = MemberDecodeGroup.full_blocks
     monkeypatch.setattr(

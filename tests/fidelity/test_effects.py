@@ -15,9 +15,10 @@ from simserve.cli import app
 from simserve.paths import data_dir
 from simserve.report.run.headline import FAR
 from simserve.scenario import load_scenario
+from tests.places import SHARED
 
 EFFECTS = sorted(path.name for path in (data_dir("scenarios") / "effects").glob("*.yaml"))
-SHARED = Path(__file__).parents[3] / "shared" / "validation" / "published"
+PUBLISHED = "validation/published"
 ASKED = {
     "static_vs_continuous",
     "chunked_prefill",
@@ -98,13 +99,11 @@ TABLES = {
 }
 
 
+@pytest.mark.reference(PUBLISHED)
 @pytest.mark.parametrize("name", TABLES)
 def test_figures_are_those_of_the_tables(name: str) -> None:
     """Absolute figures stand in the table of the source, and ratios are of two figures of one column."""
-    path = SHARED / TABLES[name]
-    if not path.is_file():
-        pytest.skip(f"{path.name} is not beside the repository")
-    with path.open(newline="", encoding="utf-8") as file:
+    with (SHARED / PUBLISHED / TABLES[name]).open(newline="", encoding="utf-8") as file:
         table = list(csv.DictReader(file))
     columns = (
         "output_tok_s",

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from simserve.latency.tables.profiles import ProfileTable, write_profile
+from tests.places import SHARED
 
-SHARED = Path(__file__).resolve().parents[3] / "shared"
 FOLDER = SHARED / "kernel_profiles_extra" / "llmservingsim"
-needs_extra = pytest.mark.skipif(not FOLDER.is_dir(), reason="no ../shared/kernel_profiles_extra here")
+needs_extra = pytest.mark.reference("kernel_profiles_extra/llmservingsim")
 
 
 def read_extra(name: str) -> pd.DataFrame:

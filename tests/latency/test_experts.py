@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from extra_profiles import SHARED, needs_extra, read_extra
+from extra_profiles import needs_extra, read_extra
 
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
@@ -17,6 +17,7 @@ from simserve.latency.moe import EpGroup
 from simserve.latency.tables.roofline import peaks_of
 from simserve.model import Parallelism, load_model
 from simserve.model.spec import MoeFfn
+from tests.places import SHARED
 
 QWEN = Experts(2048, 768, 128, 8, 1, 1, "bf16")
 DEEPSEEK = Experts(7168, 2048, 256, 8, 1, 1, "fp8_block")
@@ -120,7 +121,7 @@ def test_an_unmeasured_shape_lies_between_its_neighbours():
     assert (wanted.tags == 2).all()
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared here")
+@pytest.mark.reference("validation/published/kernels_published.csv")
 def test_deepep_low_latency_against_published_figures():
     """DeepEP's own figures: H800, 128 tokens a rank, hidden 7168, top 8; RDMA as on H100, NVLink at a
     third."""

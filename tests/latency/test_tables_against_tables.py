@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from extra_profiles import SHARED
 
 from simserve.hardware import load_gpu
 from simserve.latency import shipped_profiles
@@ -24,9 +23,10 @@ from simserve.latency.tables.roofline import peaks_of
 from simserve.model import Parallelism, load_model
 from simserve.model.dtypes import weight_types
 from simserve.model.spec import MlaAttention
+from tests.places import SHARED
 
 PACK = SHARED / "kernel_profiles"
-pytestmark = pytest.mark.skipif(not PACK.is_dir(), reason="no ../shared/kernel_profiles here")
+pytestmark = pytest.mark.reference("kernel_profiles")
 
 
 def machine(gpu: str) -> Machine:

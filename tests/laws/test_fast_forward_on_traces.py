@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +19,11 @@ from simserve.router.base import ROUTERS
 from simserve.sim import ReplicaSpec, simulate
 from simserve.workload import load_trace, take
 from tests.laws.checkers import all_laws, results_agree
+from tests.places import SHARED
 from tests.sim.plain_latency import PlainLatency
 
-TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
+TRACES = SHARED / "traces"
+pytestmark = pytest.mark.reference("traces")
 MS = 1_000_000
 
 ROUND = (8 * MS, 0, 0, 0)
@@ -63,8 +64,6 @@ PARAMS = {
 
 def piece(part: Slice) -> Trace:
     """The slice with answers cut at MOST_OUTPUTS, which the clients also declare."""
-    if not (TRACES / part.file).is_file():
-        pytest.skip(f"{part.file} is not here; simserve trace fetch brings it")
     trace = take(load_trace(TRACES / part.file), part.rows)
     arrival_ns = (trace.arrival_ns / part.speed_up).astype(np.int64)
     if part.step_ns is ROUND:

@@ -1,7 +1,6 @@
 """The memory ledger: against vLLM's real block counts, and laws that any ledger obeys."""
 
 import csv
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +13,9 @@ from simserve.model import MemoryLedger, Parallelism, load_model, memory_ledger,
 from simserve.model.memory import raw_ledger
 from simserve.model.memory_lines import MemorySettings
 from simserve.model.memory_rules import captured_graphs, captured_sizes
+from tests.places import SHARED
 
-MEASURED = Path(__file__).parents[3] / "shared" / "validation" / "vllm_measured" / "experiments.csv"
+MEASURED = "validation/vllm_measured/experiments.csv"
 
 
 def ledger(name: str = "llama-3.1-8b", gpu: str = "h100_sxm", **changes: Any) -> MemoryLedger:
@@ -31,11 +31,11 @@ def ledger(name: str = "llama-3.1-8b", gpu: str = "h100_sxm", **changes: Any) ->
     return memory_ledger(load_model(name), load_gpu(gpu), degrees, **{**plain, **changes})
 
 
-@pytest.mark.skipif(not MEASURED.is_file(), reason="measured vLLM runs (shared/validation) are not there")
+@pytest.mark.reference(MEASURED)
 @pytest.mark.parametrize("model", ["Llama-2-7b", "Llama-2-70b", "CodeLlama-34b"])
 def test_blocks_agree_with_vllm_on_h100(model: str) -> None:
     """vLLM 0.15.1 as logged (set A: its configuration was recorded; the share is that version's default)."""
-    with MEASURED.open() as file:
+    with (SHARED / MEASURED).open() as file:
         rows = [row for row in csv.DictReader(file) if row["source_set"] == "A" and model in row["model"]]
     assert rows
     for row in {

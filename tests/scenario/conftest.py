@@ -7,22 +7,9 @@ from pathlib import Path
 
 import pytest
 
-SMALL = """\
-name: small
-model: llama-3.1-8b
-engine: vllm-0.33
-workload:
-  synthetic:
-    requests: 40
-    arrivals: {kind: poisson, rate_per_s: 8}
-    prompt_tokens: {kind: constant, value: 300}
-    output_tokens: {kind: constant, value: 20}
-pools:
-  - name: all
-    gpu: h100_sxm
-slo: {ttft_ms: 500, tpot_ms: 25}
-seed: 3
-"""
+from tests.tiny import tiny
+
+SMALL = tiny(pool="name: all\n    gpu: h100_sxm")
 
 
 @pytest.fixture

@@ -11,23 +11,17 @@ import pytest
 from simserve.errors import ScenarioError
 from simserve.metrics.comparison import published_rows
 from simserve.scenario import load_scenario
+from tests.tiny import tiny
 
-SCENARIO = """\
-name: x
-model: llama-3.1-8b
-engine: vllm-0.33
-workload:
-  synthetic:
-    requests: 5
-    arrivals: {kind: constant, rate_per_s: 1}
-    prompt_tokens: {kind: constant, value: 10}
-    output_tokens: {kind: constant, value: 10}
-pools: [{gpu: h100_sxm}]
+SCENARIO = (
+    tiny(requests=5)
+    + """\
 base_name: one
 compare: {two: {}}
 published:
   - FIGURE
 """
+)
 GOOD = "{figure: f, value: 2, source: s, measure: whole.ttft_ms.p50, of: two, over: one}"
 
 

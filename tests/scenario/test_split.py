@@ -17,9 +17,10 @@ from simserve.errors import ScenarioError
 from simserve.metrics.tables import request_table
 from simserve.scenario import load_scenario
 from simserve.scenario.variants import splits_of
+from tests.places import SHARED
 
 PD = "scenarios/pd_split.yaml"
-SHARED = Path(__file__).parents[3] / "shared" / "validation" / "published"
+MEASURED = "validation/published/mooncake_pd.csv"
 
 
 def deployment(*options: str) -> Any:
@@ -95,14 +96,12 @@ def test_heads_are_cut_only_where_ranks_differ() -> None:
     assert rate("pools.1.tp=8", "transfer.reshard_gb_s=7.0") == 7_000_000_000
 
 
+@pytest.mark.reference(MEASURED)
 def test_transfer_times_are_those_that_mooncake_measured() -> None:
     """SGLang on four 400 Gb/s cards per node, KV of Qwen3-235B: our defaults, within 10 %."""
-    path = SHARED / "mooncake_pd.csv"
-    if not path.is_file():
-        pytest.skip(f"{path.name} is not beside the repository")
     it = build(load_scenario(PD, ["engine=sglang-0.5.23", "workload.limit=10"]))
     split = build_split(it.loaded, it.pools, it.trace)
-    with path.open(newline="", encoding="utf-8") as file:
+    with (SHARED / MEASURED).open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["group"] == "mooncake-sgl-pd"]
     assert len(rows) >= 4
     for row in rows:

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from simserve.cli import app
-from tests.study.starter import start
+from tests.tiny import tiny
 
-SMALL = """\
-name: small study
-model: llama-3.1-8b
-engine: vllm-0.33
-workload:
-  synthetic:
-    requests: 60
-    arrivals: {kind: poisson, rate_per_s: 8}
-    prompt_tokens: {kind: constant, value: 300}
-    output_tokens: {kind: constant, value: 20}
-pools:
-  - {name: all, gpu: h100_sxm, price_per_gpu_hour: 2}
-slo: {ttft_ms: 500, tpot_ms: 25, attainment: 0.9}
-seed: 3
-"""
+SMALL = tiny(
+    "small study",
+    requests=60,
+    pool="{name: all, gpu: h100_sxm, price_per_gpu_hour: 2}",
+    slo="{ttft_ms: 500, tpot_ms: 25, attainment: 0.9}",
+)
 
 
 @pytest.fixture
@@ -45,19 +32,3 @@ def study_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         return path
 
     return write
-
-
-@pytest.fixture
-def simserve() -> Callable[..., Any]:
-    """Call `simserve` in this process; the result has exit_code, stdout and stderr."""
-
-    def call(*args: str | Path | int) -> Any:
-        return CliRunner().invoke(app, [str(arg) for arg in args])
-
-    return call
-
-
-@pytest.fixture
-def process() -> Callable[..., subprocess.Popen[str]]:
-    """Start `python -m simserve` in a process of its own, in the current folder."""
-    return start

@@ -10,22 +10,18 @@ from typing import Any
 import pytest
 
 from simserve.study.advice import HELPS
+from tests.tiny import tiny
 
-FULL_KV = """\
-name: full
-model: llama-3.1-70b
-engine: vllm-0.33
-workload:
-  synthetic:
-    requests: 1200
-    arrivals: {kind: poisson, rate_per_s: 3}
-    prompt_tokens: {kind: constant, value: 1000}
-    output_tokens: {kind: constant, value: 300}
-pools:
-  - {gpu: h100_sxm, tp: 2}
-slo: {ttft_ms: 2000, tpot_ms: 50}
-seed: 3
-"""
+FULL_KV = tiny(
+    "full",
+    model="llama-3.1-70b",
+    requests=1200,
+    rate_per_s=3,
+    prompt=1000,
+    output=300,
+    pool="{gpu: h100_sxm, tp: 2}",
+    slo="{ttft_ms: 2000, tpot_ms: 50}",
+)
 BOUND = 0.1
 """Most that a short run's gain may be away from a whole run's, as a share of the changed throughput."""
 

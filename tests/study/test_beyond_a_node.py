@@ -12,25 +12,18 @@ import pytest
 from simserve.deploy.pool_plan import beyond_node
 from simserve.hardware import load_gpu
 from simserve.scenario.pool_spec import PoolSpec
+from tests.tiny import tiny
 
-TEXT = """\
-name: nodes
-model: llama-3.1-8b
-engine: vllm-0.33
-workload:
-  synthetic:
-    requests: 60
-    arrivals: {kind: poisson, rate_per_s: 4}
-    prompt_tokens: {kind: constant, value: 300}
-    output_tokens: {kind: constant, value: 10}
-pools:
-  - {gpu: h100_sxm, tp: 8}
-slo: {ttft_ms: 2000, tpot_ms: 100, attainment: 0.9}
+POOL, SLO = "{gpu: h100_sxm, tp: 8}", "{ttft_ms: 2000, tpot_ms: 100, attainment: 0.9}"
+TEXT = (
+    tiny("nodes", requests=60, rate_per_s=4, output=10, pool=POOL, slo=SLO)
+    + """\
 sweep: {over: {pools.0.tp: [8, 16]}}
 capacity: {of: rate, from: 1, to: 4, replications: 1, curve: 0, precision: 0.5}
 size: {catalogue: {h100_sxm: {price_per_gpu_hour: 2.5}}, tp: [16], replicas: 1}
 search: {over: {workload.rate_scale: [1.0, 1.1]}, minimise: [ttft_ms.p99], trials: 1}
 """
+)
 SAID = "tp 16, but a node of h100_sxm has 8 GPUs"
 
 

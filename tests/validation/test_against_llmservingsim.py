@@ -11,15 +11,13 @@ import pytest
 
 from simserve.latency.importing.llmservingsim import import_llmservingsim
 from simserve.validation.published import read_rows, run_row
+from tests.places import SHARED
 
-SHARED = Path(__file__).parents[3] / "shared"
 TABLE = SHARED / "validation" / "published" / "llmservingsim_vllm_runs.csv"
 FITTED = str(Path(__file__).parents[2] / "scenarios" / "overheads" / "vllm-0.19-rtx-4090.yaml")
 LAYERS = SHARED / "kernel_profiles_extra" / "llmservingsim"
 
-pytestmark = pytest.mark.skipif(
-    not (TABLE.is_file() and LAYERS.is_dir()), reason="the measured runs are not on this machine"
-)
+pytestmark = pytest.mark.reference(str(TABLE.relative_to(SHARED)), str(LAYERS.relative_to(SHARED)))
 
 
 @pytest.fixture(scope="module")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from simserve.paths import data_dir
 from simserve.validation.measured import binned_steps, compare
 from simserve.validation.measured_replay import deployment_of, replay
 from simserve.validation.measured_runs import read_runs
+from tests.places import SHARED
 
-PACK = Path(__file__).parents[3] / "shared" / "validation" / "vllm_measured"
+PACK = SHARED / "validation" / "vllm_measured"
 OVERHEAD = str(data_dir("scenarios") / "overheads" / "vllm-0.15.yaml")
 
-pytestmark = pytest.mark.skipif(not PACK.is_dir(), reason="the measured runs are not on this machine")
+pytestmark = pytest.mark.reference("validation/vllm_measured")
 
 
 def test_a_run_that_was_not_fitted_is_within_the_bars():

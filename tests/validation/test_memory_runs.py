@@ -12,9 +12,10 @@ from simserve.cli import app
 from simserve.errors import TraceError
 from simserve.validation.memory import as_json, judge
 from simserve.validation.memory_start import read_memory_rows
+from tests.places import SHARED
 
-SHARED = Path(__file__).parents[3] / "shared" / "validation" / "kv_memory"
-RECORDED = pytest.mark.skipif(not SHARED.is_dir(), reason="recorded starts (shared/validation) are not there")
+STARTS = SHARED / "validation" / "kv_memory"
+RECORDED = pytest.mark.reference("validation/kv_memory")
 COLUMNS = (
     "run_id,engine,version,model,gpu,gpu_total_gib,gpu_memory_utilization,max_model_len,lora,outcome,score,"
     "available_kv_gib,weights_gib"
@@ -102,7 +103,7 @@ def test_weights_that_are_not_named_are_the_checkpoints(tmp_path: Path) -> None:
 @RECORDED
 def test_recorded_starts_of_whole_models() -> None:
     """Median at most 2 %, p90 at most 6 % of the pool; every start that came up does, and no other."""
-    table = SHARED / "vllm_memory_runs.csv"
+    table = STARTS / "vllm_memory_runs.csv"
     facts = as_json([judge(row, table.parent) for row in read_memory_rows(table)])["summary"]
     assert facts["judged"] >= 50
     assert facts["all"]["median_pct"] <= 2
@@ -114,7 +115,7 @@ def test_recorded_starts_of_whole_models() -> None:
 @RECORDED
 def test_quoted_starts_of_many_releases_and_gpus() -> None:
     """The one wrongly accepted has the settings of a row that came up; two are beyond 6 % (docs/memory)."""
-    table = SHARED / "thread_memory_runs.csv"
+    table = STARTS / "thread_memory_runs.csv"
     outcomes = [judge(row, table.parent) for row in read_memory_rows(table)]
     facts = as_json(outcomes)["summary"]
     assert facts["judged"] >= 14
@@ -128,7 +129,7 @@ def test_quoted_starts_of_many_releases_and_gpus() -> None:
 @RECORDED
 def test_the_terms_of_recorded_starts() -> None:
     """Errors of opposite sign do not hide each other: weights and peaks agree by themselves."""
-    table = SHARED / "vllm_memory_runs.csv"
+    table = STARTS / "vllm_memory_runs.csv"
     terms = as_json([judge(row, table.parent) for row in read_memory_rows(table)])["summary"]["terms_gib"]
     assert abs(terms["weights"]["worst"]) <= 0.2
     assert abs(terms["torch_peak"]["worst"]) <= 0.1

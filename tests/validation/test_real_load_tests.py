@@ -15,9 +15,11 @@ from typer.testing import CliRunner
 from simserve.cli import app
 from simserve.validation.load_test import run_of
 from simserve.validation.loadtests.read import read_load_test
+from tests.places import SHARED
 
 RUN = "A-20260217-155451-llama-2-7b-tp1-codegen"
-SHARED = Path(__file__).parents[3] / "shared" / "validation" / "vllm_measured"
+MEASURED = f"validation/vllm_measured/requests_{RUN}.csv.gz"
+BENCH = "validation/published/llmservingsim_requests_RTXPRO6000_Llama-3.1-8B.csv"
 FIRST = 600
 SCENARIO = """\
 name: replay
@@ -31,10 +33,7 @@ pools: [{gpu: h100_sxm, max_model_len: 4096}]
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, str]]:
     """The first requests of a measured run, which inference-perf sent."""
-    path = SHARED / f"requests_{RUN}.csv.gz"
-    if not path.is_file():
-        pytest.skip("the measured runs are not beside the repository")
-    with gzip.open(path, "rt", newline="") as file:
+    with gzip.open(SHARED / MEASURED, "rt", newline="") as file:
         found = sorted(csv.DictReader(file), key=lambda row: float(row["arrival_s"]))
     return found[:FIRST]
 
@@ -66,6 +65,7 @@ def entry(row: dict[str, str]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.reference(MEASURED)
 def test_statistics_are_those_of_the_columns(rows: list[dict[str, str]], measured: Path) -> None:
     whole = run_of(read_load_test(str(measured))).summary["whole"]
     ttft_ms = np.array([1e3 * float(row["ttft_s"]) for row in rows])
@@ -77,6 +77,7 @@ def test_statistics_are_those_of_the_columns(rows: list[dict[str, str]], measure
     assert whole["tpot_ms"]["mean"] == pytest.approx(((e2e_ms - ttft_ms) / (tokens - 1)).mean(), rel=1e-5)
 
 
+@pytest.mark.reference(MEASURED)
 def test_replayed_and_compared(
     rows: list[dict[str, str]], measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,12 +106,10 @@ def test_replayed_and_compared(
     assert abs(errors["whole.ttft_ms.mean"]) < 0.25
 
 
+@pytest.mark.reference(BENCH)
 def test_two_clocks_are_set_by_the_smallest_lag(tmp_path: Path) -> None:
     """A published run as its tool wrote it: arrivals of 2026, stamps of a machine that was up for a day."""
-    path = SHARED.parent / "published" / "llmservingsim_requests_RTXPRO6000_Llama-3.1-8B.csv"
-    if not path.is_file():
-        pytest.skip("the published runs are not beside the repository")
-    with path.open(newline="") as file:
+    with (SHARED / BENCH).open(newline="") as file:
         rows = list(csv.DictReader(file))
     target = tmp_path / "requests.jsonl"
     target.write_text("\n".join(json.dumps(two_clocks(row)) for row in rows))

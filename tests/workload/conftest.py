@@ -14,17 +14,22 @@ import pytest
 from simserve.core import Trace
 from simserve.errors import TraceError
 from simserve.workload import load_trace
+from tests.places import SHARED
 
-PUBLIC = Path(__file__).resolve().parents[3] / "shared" / "traces"
+PUBLIC = SHARED / "traces"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "public" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.reference("traces"))
 
 
 @pytest.fixture
 def public() -> Callable[..., Trace]:
-    """Load a public trace by file name; skips where the files are not at hand."""
+    """Load a public trace by file name."""
 
     def load(name: str, **options: Any) -> Trace:
-        if not (PUBLIC / name).exists():
-            pytest.skip("the public traces are not beside the repository (../shared/traces)")
         return load_trace(PUBLIC / name, **options)
 
     return load

@@ -1,11 +1,10 @@
 """Where recordings of the real SGLang scheduler lie: a part in the repository, all of them beside it."""
 
-from pathlib import Path
+from tests.places import REPOSITORY, SHARED
 
-_REPOSITORY = Path(__file__).resolve().parents[3]
-COMMITTED = sorted((_REPOSITORY / "tests" / "conformance" / "sglang-0.5.23").glob("*.jsonl.gz"))
-_SETS = [_REPOSITORY.parent / "shared" / "validation" / name for name in ("engine_golden", "engine_golden_2")]
-SHARED = [path for folder in _SETS for path in sorted((folder / "sglang-0.5.23").glob("*.jsonl.gz"))]
+COMMITTED = sorted((REPOSITORY / "tests" / "conformance" / "sglang-0.5.23").glob("*.jsonl.gz"))
+SETS = ("validation/engine_golden", "validation/engine_golden_2")
+ALL = [path for one in SETS for path in sorted((SHARED / one / "sglang-0.5.23").glob("*.jsonl.gz"))]
 WINDOWS = ("w01", "w02")
 """Logs of a server with a pool of its own for window layers, which is not modelled."""
 

@@ -1,7 +1,7 @@
 """The policy against step-by-step recordings of the real SGLang 0.5.23 scheduler."""
 
 import pytest
-from golden_logs import COMMITTED, SHARED, WINDOWS, committed
+from golden_logs import ALL, COMMITTED, SETS, WINDOWS, committed
 
 from simserve.engines.sglang import order
 from simserve.engines.sglang.options import RETRACT_DECODE_STEPS
@@ -15,7 +15,7 @@ from simserve.validation.golden_sglang import STEP_FIELDS, Replay, replay
 
 STEPS_IN_ALL_LOGS = 7097 + 9353 - 227 - 524
 """Steps of the 41 recorded workloads, as their own summaries count them, less two with window pools."""
-MODELLED = [path for path in SHARED if not path.name.startswith(WINDOWS)]
+MODELLED = [path for path in ALL if not path.name.startswith(WINDOWS)]
 
 
 def check(path):
@@ -29,7 +29,7 @@ def test_every_step_of_a_committed_log_is_equal(path):
     assert check(path) > 0
 
 
-@pytest.mark.skipif(not SHARED, reason="the full set of recordings does not lie beside the repository")
+@pytest.mark.reference(*SETS)
 def test_every_step_of_every_log_is_equal():
     assert sum(map(check, MODELLED)) == STEPS_IN_ALL_LOGS
 
@@ -108,7 +108,7 @@ def test_another_interval_of_refreshes_is_seen(monkeypatch, interval):
     assert not replay(committed("s20")).equal
 
 
-@pytest.mark.skipif(not SHARED, reason="the full set of recordings does not lie beside the repository")
+@pytest.mark.reference(*SETS)
 @pytest.mark.parametrize("name", ["h07", "r03", "u02"])
 def test_a_node_that_holds_prompt_and_output_together_is_seen(monkeypatch, name):
     hand_over = RadixPool._hand_over
@@ -119,7 +119,7 @@ def test_a_node_that_holds_prompt_and_output_together_is_seen(monkeypatch, name)
             self, holding, runs, tokens, tokens, priority
         ),
     )
-    (path,) = [path for path in SHARED if path.name.startswith(name)]
+    (path,) = [path for path in ALL if path.name.startswith(name)]
     assert not replay(path).equal
 
 
