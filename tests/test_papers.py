@@ -36,8 +36,12 @@ def test_the_wheel_takes_the_papers_along() -> None:
 
 
 def test_one_version_everywhere() -> None:
+    """It stands in simserve/__init__.py; the build reads it there, and the citation repeats it."""
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    source = text(PROJECT["tool"]["hatch"]["version"]["path"])
+    assert re.findall(r'^__version__ = "(.*)"$', source, re.MULTILINE) == [simserve.__version__]
     citation = YAML(typ="safe").load(text("CITATION.cff"))
-    assert citation["version"] == PROJECT["project"]["version"] == simserve.__version__
+    assert citation["version"] == simserve.__version__
     assert citation["license"] == PROJECT["project"]["license"]
     assert {"cff-version", "message", "title", "authors"} <= set(citation)  # what the format requires
 
@@ -57,9 +61,31 @@ def test_the_map_names_files_that_exist() -> None:
     assert [name for name in found if name != "simserve/" and not (ROOT / "simserve" / name).exists()] == []
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md", "CHANGELOG.md"])
+def test_pythons_are_those_that_are_tested() -> None:
+    """Classifiers, the workflow and requires-python name the same versions."""
+    named = [one.rpartition(" ")[2] for one in PROJECT["project"]["classifiers"] if ":: 3." in one]
+    workflow = YAML(typ="safe").load(text(".github/workflows/ci.yml"))
+    assert workflow["jobs"]["tests"]["strategy"]["matrix"]["python"] == named
+    assert PROJECT["project"]["requires-python"] == f">={named[0]}"
+
+
+def test_commits_are_checked_as_make_lint_does() -> None:
+    hooks = YAML(typ="safe").load(text(".pre-commit-config.yaml"))["repos"][0]["hooks"]
+    called = {hook["entry"].removeprefix(".venv/bin/").split(" --")[0] for hook in hooks}
+    assert called == {"ruff check", "ruff format", "pyright"}
+    assert all(f"$(BIN)/{one}" in text("Makefile") for one in called)
+
+
+def test_the_workflow_calls_what_the_makefile_has() -> None:
+    targets = set(re.findall(r"^([a-z]+):", text("Makefile"), re.MULTILINE))
+    called = re.findall(r"run: make (\w+)", text(".github/workflows/ci.yml"))
+    assert {"lint", "test"} <= set(called) <= targets
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md", "CHANGELOG.md", "SECURITY.md"])
 def test_paths_that_are_named_exist(page: str) -> None:
-    found = re.findall(r"`((?:simserve|tests|docs|kernels_profile)/[a-z_./-]*)`", text(page))
+    """Not the files that recipes write: a colon and a block follow those."""
+    found = re.findall(r"`((?:simserve|tests|docs|kernels_profile)/[a-z_./-]*)`(?!:)", text(page))
     assert [name for name in found if not (ROOT / name).exists()] == []
 
 
