@@ -179,10 +179,9 @@ def test_fetch_lists_names_with_licences(simserve: Call) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_fetch_brings_the_pinned_file(
-    simserve: Call, mirror: Path, tmp_path: Path, public_bytes: Callable
-) -> None:
-    _put(mirror, "mooncake-synthetic", public_bytes("mooncake_fast25_synthetic.jsonl.gz"))
+@pytest.mark.reference("traces")
+def test_fetch_brings_the_pinned_file(simserve: Call, mirror: Path, tmp_path: Path) -> None:
+    _put(mirror, "mooncake-synthetic", original("mooncake_fast25_synthetic.jsonl.gz"))
     done = simserve("trace", "fetch", "mooncake-synthetic", "--to", str(tmp_path / "got"))
     assert done.exit_code == 0, done.output
     assert "Apache-2.0" in done.stdout
