@@ -30,10 +30,13 @@ class Registry(Generic[T]):
         self._loaded = False
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorate a component to register it under `name`; a name taken twice is refused."""
+        """Decorate a component to register it under `name`; a name taken twice is refused.
+
+        The same class defined again, as a notebook's cell does when it is run again, replaces itself.
+        """
 
         def put(item: T) -> T:
-            if name in self._items:
+            if name in self._items and _place(self._items[name]) != _place(item):
                 raise ScenarioError(f"{self.kind} {name!r} is registered twice")
             self._items[name] = item
             return item
@@ -75,3 +78,8 @@ class Registry(Generic[T]):
             return getattr(importlib.import_module(module_name), attribute)
         except (ImportError, AttributeError) as error:
             raise ScenarioError(f"cannot import {self.kind} {path!r}: {error}") from error
+
+
+def _place(item: object) -> tuple[str, str]:
+    """Return where a class or function was defined."""
+    return getattr(item, "__module__", ""), getattr(item, "__qualname__", repr(item))

@@ -14,10 +14,9 @@ from simserve.cli.study_options import (
     Out,
     Overrides,
     Quiet,
+    Way,
     Workers,
-    command,
-    opened,
-    warn,
+    studied,
 )
 
 
@@ -46,21 +45,11 @@ def capacity(
     Exit codes: 0 done; 2 the input is wrong; 3 done, but the lowest load is not shown to meet the SLO.
     """
     from simserve.metrics.store import canonical_json
-    from simserve.report.study.capacity import write_capacity_page
     from simserve.report.study.words import capacity_headline, capacity_limit
-    from simserve.scenario import load_scenario
-    from simserve.study.capacity import require_capacity, run_capacity
-    from simserve.study.files import run_commands, write_json, write_recommended
+    from simserve.study.files import run_commands
 
-    it = load_scenario(file, overrides)
-    spec = require_capacity(it)
-    with opened("capacity", it, out, force, workers, executor, address, no_cache, quiet) as (work, folder):
-        study = run_capacity(work, spec)
-        study["command"] = command("capacity", file, overrides)
-        write_recommended(it, folder, study)
-        write_json(folder / "study.json", study)
-        write_capacity_page(study, folder / "report.html")
-    warn(study)
+    way = Way(out, force, workers, executor, address, no_cache, quiet)
+    study, folder = studied("capacity", file, overrides, way)
     if as_json:
         print(canonical_json(study), end="")
     elif quiet:

@@ -16,10 +16,9 @@ from simserve.cli.study_options import (
     Out,
     Overrides,
     Quiet,
+    Way,
     Workers,
-    command,
-    opened,
-    warn,
+    studied,
 )
 
 
@@ -54,22 +53,10 @@ def search(
     simserve search mine.yaml --storage postgresql+psycopg://me@db/searches --out reports/worker-1
     """
     from simserve.metrics.store import canonical_json
-    from simserve.report.study.pages import write_sweep_page
-    from simserve.scenario import load_scenario
-    from simserve.study.files import run_commands, write_json, write_recommended
-    from simserve.study.search import EMBEDDED, open_study, require_search, run_search
+    from simserve.study.files import run_commands
 
-    it = load_scenario(file, overrides)
-    spec = require_search(it)
-    with opened("search", it, out, force, workers, executor, address, no_cache, quiet) as (work, folder):
-        if force:
-            (folder / EMBEDDED).unlink(missing_ok=True)
-        study = run_search(work, spec, open_study(it, spec, folder, storage))
-        study["command"] = command("search", file, overrides)
-        write_recommended(it, folder, study)
-        write_json(folder / "study.json", study)
-        write_sweep_page(study, folder / "report.html")
-    warn(study)
+    way = Way(out, force, workers, executor, address, no_cache, quiet, storage)
+    study, folder = studied("search", file, overrides, way)
     if as_json:
         print(canonical_json(study), end="")
     elif quiet:

@@ -14,10 +14,9 @@ from simserve.cli.study_options import (
     Out,
     Overrides,
     Quiet,
+    Way,
     Workers,
-    command,
-    opened,
-    warn,
+    studied,
 )
 
 
@@ -46,23 +45,11 @@ def size(
     Exit codes: 0 done; 2 the input is wrong; 3 done, but no deployment meets the SLO with confidence.
     """
     from simserve.metrics.store import canonical_json
-    from simserve.report.study.pages import write_size_page
     from simserve.report.study.words import size_headline
-    from simserve.scenario import load_scenario
-    from simserve.study.files import run_commands, write_json, write_recommended
-    from simserve.study.size import SizeSearch, require_size, size_study
+    from simserve.study.files import run_commands
 
-    it = load_scenario(file, overrides)
-    spec = require_size(it)
-    with opened("size", it, out, force, workers, executor, address, no_cache, quiet) as (work, folder):
-        search = SizeSearch(work, spec)
-        search.run()
-        study = size_study(work, search)
-        study["command"] = command("size", file, overrides)
-        write_recommended(it, folder, study)
-        write_json(folder / "study.json", study)
-        write_size_page(study, folder / "report.html")
-    warn(study)
+    way = Way(out, force, workers, executor, address, no_cache, quiet)
+    study, folder = studied("size", file, overrides, way)
     if as_json:
         print(canonical_json(study), end="")
     elif quiet:

@@ -8,16 +8,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from simserve.cli import completion, writing
 
 if TYPE_CHECKING:
-    from simserve.scenario.load import LoadedScenario
-    from simserve.study.campaign import Campaign, Counts
-
+    from simserve.study.campaign import Counts
 
 File = Annotated[
     str, typer.Argument(autocompletion=completion.scenario_files, help="Scenario file, or one that ships.")
@@ -43,32 +41,46 @@ PLAIN_EVERY_S = 10.0
 """Seconds between the lines of a progress that is not on a terminal."""
 
 
-@contextmanager
-def opened(
-    kind: str,
-    it: LoadedScenario,
-    out: Path | None,
-    force: bool,
-    workers: int | None,
-    executor: str,
-    address: str | None,
-    no_cache: bool,
-    quiet: bool,
-) -> Iterator[tuple[Campaign, Path]]:
-    """Give the campaign and its folder while the block runs, with progress on stderr."""
-    from simserve.cli.run import slug
-    from simserve.study.campaign import Options, campaign
-    from simserve.study.journal import CACHE_NAME
+class Way(NamedTuple):
+    """How a study is done, as its options say."""
 
-    folder = out or Path("reports") / f"{slug(it.scenario.name)}-{kind}"
-    cache = None if no_cache else folder.parent / CACHE_NAME
-    with _progress(quiet) as show:
-        options = Options(workers, executor, address, cache, show)
-        with campaign(it, kind, folder, options, force) as work:
-            try:
-                yield work, folder
-            except KeyboardInterrupt as stop:
-                raise type(stop)(_resumable(stop, work.counts.done, force)) from stop
+    out: Path | None
+    force: bool
+    workers: int | None
+    executor: str
+    address: str | None
+    no_cache: bool
+    quiet: bool
+    storage: str | None = None
+
+
+def studied(kind: str, file: str, overrides: list[str], way: Way) -> tuple[dict[str, Any], Path]:
+    """Do a study with progress on stderr and print what its runs warned of; return it and its folder."""
+    from simserve.cli.run import slug
+    from simserve.scenario import load_scenario
+    from simserve.study.campaign import Options
+    from simserve.study.journal import CACHE_NAME
+    from simserve.study.whole import Place, run_study
+
+    it = load_scenario(file, overrides)
+    folder = way.out or Path("reports") / f"{slug(it.scenario.name)}-{kind}"
+    cache = None if way.no_cache else folder.parent / CACHE_NAME
+    place = Place(folder, _command(kind, file, overrides), way.force, way.storage)
+    counted: list[Counts] = []
+    with _progress(way.quiet) as show:
+
+        def seen(counts: Counts) -> None:
+            counted[:] = [counts]
+            show(counts)
+
+        try:
+            options = Options(way.workers, way.executor, way.address, cache, seen)
+            study = run_study(kind, it, place, options)
+        except KeyboardInterrupt as stop:
+            done = counted[0].done if counted else 0
+            raise type(stop)(_resumable(stop, done, way.force)) from stop
+    _warn(study)
+    return study, folder
 
 
 def _resumable(stop: KeyboardInterrupt, done: int, force: bool) -> str:
@@ -78,7 +90,7 @@ def _resumable(stop: KeyboardInterrupt, done: int, force: bool) -> str:
     return f"{writing.words(stop)}: {runs} done and kept; {again} to resume"
 
 
-def warn(study: dict[str, Any]) -> None:
+def _warn(study: dict[str, Any]) -> None:
     """Print what the runs of a study warned of."""
     from simserve.report.warnings import study_warnings
 
@@ -86,7 +98,7 @@ def warn(study: dict[str, Any]) -> None:
         typer.echo(f"warning: {line}", err=True)
 
 
-def command(kind: str, file: str, overrides: list[str]) -> str:
+def _command(kind: str, file: str, overrides: list[str]) -> str:
     """Return the command that makes the study again, without machine paths."""
     name = Path(file).name if Path(file).is_absolute() else file
     return shlex.join(["simserve", kind, name, *(part for text in overrides for part in ("--set", text))])

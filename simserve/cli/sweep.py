@@ -14,10 +14,9 @@ from simserve.cli.study_options import (
     Out,
     Overrides,
     Quiet,
+    Way,
     Workers,
-    command,
-    opened,
-    warn,
+    studied,
 )
 
 
@@ -44,20 +43,9 @@ def sweep(
     simserve sweep mine.yaml --workers 2 --out reports/tp
     """
     from simserve.metrics.store import canonical_json
-    from simserve.report.study.pages import write_sweep_page
-    from simserve.scenario import load_scenario
-    from simserve.study.files import write_json, write_table
-    from simserve.study.points import require_sweep, run_sweep
 
-    it = load_scenario(file, overrides)
-    spec = require_sweep(it)
-    with opened("sweep", it, out, force, workers, executor, address, no_cache, quiet) as (work, folder):
-        study, records, paths = run_sweep(work, spec)
-        study["command"] = command("sweep", file, overrides)
-        write_table(folder / "results.parquet", records, paths)
-        write_json(folder / "study.json", study)
-        write_sweep_page(study, folder / "report.html")
-    warn(study)
+    way = Way(out, force, workers, executor, address, no_cache, quiet)
+    study, folder = studied("sweep", file, overrides, way)
     if as_json:
         print(canonical_json(study), end="")
     elif quiet:

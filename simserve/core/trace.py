@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from simserve.errors import TraceError
+from simserve.units import NS_PER_S
 
 Int64 = NDArray[np.int64]
 
@@ -60,6 +63,31 @@ class Trace:
     block_tokens: int = 0
     labels: dict[str, NDArray[np.object_]] = field(default_factory=dict)
     """Further columns kept as text, for export."""
+
+    @classmethod
+    def from_arrays(
+        cls, arrival_s: ArrayLike, prompt_tokens: ArrayLike, output_tokens: ArrayLike, name: str = "arrays"
+    ) -> Trace:
+        """Return a trace of independent requests; time 0 is the first arrival, rows are sorted by arrival.
+
+        Raises `TraceError` where lengths differ, a number is negative or none is there.
+        """
+        seconds = np.asarray(arrival_s, dtype=np.float64)
+        lengths = [np.asarray(one, dtype=np.int64) for one in (prompt_tokens, output_tokens)]
+        if seconds.ndim != 1 or any(one.shape != seconds.shape for one in lengths):
+            raise TraceError(f"{name}: arrivals, prompts and outputs must be columns of one length")
+        if (
+            not len(seconds)
+            or not np.isfinite(seconds).all()
+            or (lengths[0] < 1).any()
+            or (lengths[1] < 0).any()
+        ):
+            raise TraceError(
+                f"{name}: needs finite arrivals, prompts of 1 token or more, outputs of 0 or more"
+            )
+        order = np.argsort(seconds, kind="stable")
+        arrival_ns = np.rint((seconds[order] - seconds.min()) * NS_PER_S).astype(np.int64)
+        return cls(arrival_ns, lengths[0][order], lengths[1][order], TraceOrigin(name, "arrays"))
 
     def __len__(self) -> int:
         return len(self.arrival_ns)

@@ -69,6 +69,11 @@ def _charts(folder: Path) -> dict[str, Figure]:
     return charts
 
 
+def inline_svg(figure: Figure) -> str:
+    """Return one chart as SVG, to stand in another page."""
+    return svg(_printed(figure))
+
+
 def _printed(figure: Figure) -> Figure:
     """Return a chart of the page as plotly draws it alone: colours named, sizes in pixels, white paper."""
     text = json.dumps(figure)

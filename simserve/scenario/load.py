@@ -187,6 +187,14 @@ def loaded_mapping(plain: Mapping[str, Any], options: Sequence[str] = ()) -> Loa
     return _whole(document, Path())
 
 
+def changed_whole(it: LoadedScenario, options: Sequence[str]) -> LoadedScenario:
+    """Return a scenario with its variants and studies, and with `--set` options."""
+    document = Document(it.document.source, deepcopy(it.document.data), dict(it.document.places))
+    for option in options:
+        override(document, option)
+    return _whole(document, it.folder)
+
+
 def mapping_of(scenario: Scenario) -> dict[str, Any]:
     """Return a scenario as plain data, variants and studies too."""
     studies = {

@@ -31,7 +31,7 @@ TABLE_COLUMNS = (
 def write_capacity_page(study: dict[str, Any], path: Path) -> None:
     """Write the page to `path`; the same study gives the same bytes."""
     points = study["points"]
-    charts = {"saturation": _saturation(study)}
+    charts = {"saturation": saturation_chart(study)}
     for key, label in CURVES:
         if all(point["means"][key] is not None for point in points):
             charts[f"curve-{key.replace('.', '-')}"] = _curve(study, key, label)
@@ -55,7 +55,7 @@ def write_capacity_page(study: dict[str, Any], path: Path) -> None:
     path.write_text(page, encoding="utf-8")
 
 
-def _saturation(study: dict[str, Any]) -> Figure:
+def saturation_chart(study: dict[str, Any]) -> Figure:
     """Draw the share of good requests over the load, with its interval, for every target."""
     colours = ("$accent", "$queue", "$decode", "$other", "$requeue")
     data, shapes = [], []

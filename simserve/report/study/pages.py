@@ -11,7 +11,7 @@ from simserve.errors import ScenarioError
 from simserve.metrics.measures import short_names
 from simserve.report.page import Figure, render
 from simserve.report.run.headline import deployment_words, options_words, types_words
-from simserve.report.study.capacity import write_capacity_page
+from simserve.report.study.capacity import saturation_chart, write_capacity_page
 from simserve.report.study.charts import (
     SHARES,
     aim_chart,
@@ -20,7 +20,7 @@ from simserve.report.study.charts import (
     hypervolume_chart,
     setting_charts,
 )
-from simserve.report.study.words import size_headline, sweep_headline
+from simserve.report.study.words import capacity_headline, size_headline, sweep_headline
 from simserve.report.tiles.study import answer_of, basis_of, size_tiles, study_notices, sweep_tiles
 
 # The cheapest deployment as one offline page: the answer, what else would do, what misses, and why.
@@ -36,7 +36,7 @@ LATENCIES = (
 def write_size_page(study: dict[str, Any], path: Path) -> None:
     """Write the page to `path`; the same study gives the same bytes."""
     entries = [*study["feasible"], *study["missed"]]
-    charts = {"price": _price(entries, study.get("currency", "$"))} if len(entries) > 1 else {}
+    charts = {"price": price_chart(entries, study.get("currency", "$"))} if len(entries) > 1 else {}
     answer = entries[0] if entries else None
     page = render(
         "size.html.j2",
@@ -55,7 +55,7 @@ def write_size_page(study: dict[str, Any], path: Path) -> None:
     path.write_text(page, encoding="utf-8")
 
 
-def _price(entries: list[dict[str, Any]], currency: str) -> Figure:
+def price_chart(entries: list[dict[str, Any]], currency: str) -> Figure:
     """Draw the share of good requests over the price, one dot per deployment that was simulated."""
     data = []
     for name, colour, kept in (
@@ -153,6 +153,26 @@ WRITERS: dict[str, Callable[[dict[str, Any], Path], None]] = {
     "size": write_size_page,
 }
 """By the study's kind."""
+
+
+def study_answer(study: dict[str, Any]) -> str:
+    """Return the sentence that the page of a study begins with."""
+    if study["kind"] == "capacity":
+        return capacity_headline(study)
+    if study["kind"] == "size":
+        return size_headline(study)
+    return sweep_headline(study, [point for point in study["points"] if point["status"] == "done"])
+
+
+def study_chart(study: dict[str, Any]) -> Figure | None:
+    """Return the first chart of a study's page, if it has one."""
+    if study["kind"] == "capacity":
+        return saturation_chart(study)
+    if study["kind"] == "size":
+        entries = [*study["feasible"], *study["missed"]]
+        return price_chart(entries, study.get("currency", "$")) if len(entries) > 1 else None
+    done = [point for point in study["points"] if point["status"] == "done"]
+    return next(iter((setting_charts(study, done) | frontier_charts(study, done)).values()), None)
 
 
 def write_study_page(folder: Path) -> Path:

@@ -1,12 +1,4 @@
-"""simserve in Python: run a scenario, read a run that is stored, and look at it as pandas frames.
-
-    import simserve
-
-    run = simserve.run("scenarios/demo.yaml", **{"workload.limit": 500})
-    run.requests["ttft_ms"].describe()
-
-Everything here is also in `simserve` itself; see docs/python.md.
-"""
+"""A run: of a scenario, or read from its folder, to be looked at as pandas frames."""
 
 from __future__ import annotations
 
@@ -17,14 +9,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simserve.api.figures import Figures
+from simserve.api.notebook import shown
 from simserve.deploy.build import build_all
 from simserve.deploy.simulated import simulate_all, write_all
 from simserve.errors import ScenarioError
 from simserve.metrics.comparison import read_comparison
 from simserve.metrics.store import StoredRun, read_results
+from simserve.report.page import render
 from simserve.report.run.headline import headline
-from simserve.scenario import Scenario, load_scenario
-from simserve.scenario.load import LoadedScenario, loaded_mapping, mapping_of
+from simserve.report.run.page import run_charts, run_context
+from simserve.scenario import Scenario
+from simserve.scenario import load_scenario as load_file
+from simserve.scenario.load import LoadedScenario, changed_whole, loaded_mapping, mapping_of
 from simserve.study.advice import advise
 
 if TYPE_CHECKING:
@@ -45,6 +42,10 @@ COLUMNS = {
 """Columns of `Run.table`: where each stands in the summary."""
 
 
+SMALL_CHARTS = ("over-time", "ttft")
+"""What a notebook shows of a run's charts."""
+
+
 @dataclass(frozen=True, repr=False)
 class Run:
     """One run: simulated just now, or read from its folder."""
@@ -56,14 +57,22 @@ class Run:
     """What `compare` asked for, by name; empty for a run of its own."""
 
     @property
-    def summary(self) -> dict[str, Any]:
-        """What summary.json holds: latencies, rates, the SLO's verdict, limits; see docs/metrics.md."""
-        return self.stored.summary
+    def summary(self) -> Figures:
+        """What summary.json holds: latencies, rates, the SLO's verdict, limits; see docs/metrics.md.
+
+        A dictionary that can also be read with dots: `summary.whole.ttft_ms.p99`.
+        """
+        return Figures(self.stored.summary)
 
     @property
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Figures:
         """What the run was made of: versions, memory, assumptions."""
-        return self.stored.manifest
+        return Figures(self.stored.manifest)
+
+    @property
+    def answer(self) -> str:
+        """The sentence that the page begins with."""
+        return headline(self.stored.summary, self.stored.manifest)
 
     @property
     def scenario(self) -> str:
@@ -100,17 +109,47 @@ class Run:
 
     def __repr__(self) -> str:
         variants = f"; variants: {', '.join(self.variants)}" if self.variants else ""
-        return f"<Run {self.name!r}: {headline(self.summary, self.manifest)}{variants}>"
+        return f"<Run {self.name!r}: {self.answer}{variants}>"
+
+    def report(self, path: str | Path) -> Path:
+        """Write the run's own page to a file, or to report.html in a folder, and return its path."""
+        stored = self.stored
+        target = Path(path) if Path(path).suffix == ".html" else Path(path) / "report.html"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        page = render("report.html.j2", run_charts(stored), **run_context(stored))
+        target.write_text(page, encoding="utf-8")
+        return target
 
     def _repr_html_(self) -> str:
-        from html import escape
+        charts = run_charts(self.stored)
+        return shown(self.answer, self.table, [charts[name] for name in SMALL_CHARTS if name in charts])
 
-        table = self.table.to_html(float_format="{:.4g}".format)
-        return f"<p>{escape(headline(self.summary, self.manifest))}</p>{table}"
+
+Source = str | Path | Mapping[str, Any] | Scenario | LoadedScenario
+"""A scenario: a file, what a file would hold, or one that is validated already."""
+
+
+def load_scenario(scenario: Source, overrides: Mapping[str, Any] | None = None) -> LoadedScenario:
+    """Validate a scenario; `.scenario` of the result holds its values, and `run` takes it as it is.
+
+    `overrides` change values by their path, as `--set` does: `{"pools.0.tp": 2}`. Raises `ScenarioError` with
+    one line per problem.
+    """
+    options = [f"{path}={_yaml(value)}" for path, value in (overrides or {}).items()]
+    if isinstance(scenario, LoadedScenario):
+        return changed_whole(scenario, options) if options else scenario
+    if isinstance(scenario, str | Path):
+        return load_file(scenario, options)
+    if isinstance(scenario, Scenario):
+        return loaded_mapping(mapping_of(scenario), options)
+    if isinstance(scenario, Mapping):
+        return loaded_mapping(scenario, options)
+    raise TypeError(f"expected a file name, a mapping or a Scenario, not {type(scenario).__name__}")
 
 
 def run(
-    scenario: str | Path | Mapping[str, Any] | Scenario,
+    scenario: Source,
+    overrides: Mapping[str, Any] | None = None,
     *,
     out: str | Path | None = None,
     force: bool = False,
@@ -119,13 +158,15 @@ def run(
 ) -> Run:
     """Simulate a scenario: a file, what a file would hold, or a `Scenario`.
 
-    Keywords change values by their path, as `--set` does: `**{"pools.0.tp": 2}`, or `pools__0__tp=2`. With
-    `out` the result folder is written too, page and all; `force` replaces one that is there. `advice` looks
-    for changes that would help, in short runs, as the command line does for a scenario without variants.
+    `overrides` change values by their path, as `--set` does: `{"pools.0.tp": 2}`; so do keywords:
+    `pools__0__tp=2`. With `out` the result folder is written too, page and all; `force` replaces one that is
+    there. `advice` looks for changes that would help, in short runs, as the command line does for a scenario
+    without variants.
 
     Raises `ScenarioError` with one line per problem.
     """
-    it = _loaded(scenario, [f"{path.replace('__', '.')}={_yaml(value)}" for path, value in set.items()])
+    by_keyword = {path.replace("__", "."): value for path, value in set.items()}
+    it = load_scenario(scenario, {**(overrides or {}), **by_keyword})
     deployments = build_all(it)
     found = advise if advice and len(deployments) == 1 else None
     if out is not None:
@@ -148,16 +189,6 @@ def load(folder: str | Path) -> Run:
         return Run(stored.manifest["scenario_name"], stored)
     variants = {name: comparison.runs[name] for name in comparison.table["variants"]}
     return Run(comparison.table["base"], stored, {name: Run(name, one) for name, one in variants.items()})
-
-
-def _loaded(scenario: Any, options: list[str]) -> LoadedScenario:
-    if isinstance(scenario, str | Path):
-        return load_scenario(scenario, options)
-    if isinstance(scenario, Scenario):
-        return loaded_mapping(mapping_of(scenario), options)
-    if isinstance(scenario, Mapping):
-        return loaded_mapping(scenario, options)
-    raise TypeError(f"run() takes a file name, a mapping or a Scenario, not {type(scenario).__name__}")
 
 
 def _yaml(value: Any) -> str:
