@@ -7,6 +7,7 @@ named (`$accent`); the page replaces them by the palette of the reader's colour 
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 from functools import cache
 from importlib.resources import files
@@ -61,7 +62,7 @@ def render(template: str, charts: dict[str, Figure], **context: Any) -> str:
         _environment()
         .get_template(template)
         .render(
-            charts=_script_json({name: _slim(figure) for name, figure in charts.items()}),
+            charts=_packed({name: _slim(figure) for name, figure in charts.items()}),
             drawn=set(charts),
             palette=PALETTE,
             palette_json=_script_json(PALETTE),
@@ -110,6 +111,12 @@ def _slim(figure: Figure) -> Figure:
         seen.append(x)
         traces.append(trace if same is None else {**trace, "x": same})
     return {**figure, "data": traces}
+
+
+def _packed(value: Any) -> str:
+    """Return JSON compressed and in base64, as a page's script unpacks it; a quarter of its length."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _script_json(value: Any) -> Markup:

@@ -1,8 +1,6 @@
 // Draws the page's figures in the reader's colour scheme; on paper always in the light one.
 (async () => {
-  const figures = JSON.parse(document.getElementById("figures").textContent);
-  for (const { data } of Object.values(figures))  // an x that an earlier trace has is only its number
-    for (const trace of data) if (typeof trace.x === "number") trace.x = data[trace.x].x;
+  let figures = {};
   const palettes = JSON.parse(document.getElementById("palettes").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const PAPER_WIDTH = 660;
@@ -82,13 +80,18 @@
     });
   };
 
-  // plotly.js comes packed: 0.5 MB instead of 1.2.
+  // plotly.js and the figures come packed: 0.5 MB instead of 1.2, and a quarter.
+  const unpacked = async (id) => {
+    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (c) => c.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  };
   const load = async () => {
-    const bytes = Uint8Array.from(atob(document.getElementById("plotly").textContent), (c) => c.charCodeAt(0));
-    const text = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
     const script = document.createElement("script");
-    script.textContent = text;
+    script.textContent = await unpacked("plotly");
     document.head.append(script);
+    figures = JSON.parse(await unpacked("figures"));
+    for (const { data } of Object.values(figures))  // an x that an earlier trace has is only its number
+      for (const trace of data) if (typeof trace.x === "number") trace.x = data[trace.x].x;
   };
   try {
     await load();
