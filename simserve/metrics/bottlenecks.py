@@ -19,14 +19,14 @@ from simserve.core import PoolFacts, ReplicaResult, Result, WaitReason
 from simserve.core.totals import COMPUTE_EFFICIENCY, MEMORY_EFFICIENCY
 from simserve.metrics.columns import held
 from simserve.metrics.groups import sides
-from simserve.metrics.utilisation import COMMUNICATION, Headroom, Use, part_of
+from simserve.metrics.utilisation import COMMUNICATION, Headroom, Use, part_of, room_words
 from simserve.metrics.window import Span, ratio
 
 QUEUED = 0.1
 """Share of the time that a resource keeps the queue's head out from which on it is asked [our choice]."""
 GAIN = 0.2
 """Gain in throughput by twice of a resource below which it is not the limit [our choice]."""
-FITS = 2.0
+FITS = 1.5
 """Multiple of the load from which on nothing limits a pool [our choice]."""
 GROWS = 1.3
 """Growth of the requests in a pool, last third of arrivals over the second, above which it is not steady."""
@@ -80,7 +80,7 @@ class Limit:
     step_time: dict[str, float] = field(default_factory=dict)
     """Shares of the step time: links/communication, launches and host, kernels; empty if not known."""
     times_load: float | None = None
-    """Estimate of how many times the load fits, where nothing limits; None: no estimate."""
+    """How many times the load fits at least, where nothing limits; None: no estimate."""
 
 
 def limits(result: Result, uses: Sequence[Use], span: Span) -> list[Limit]:
@@ -199,7 +199,7 @@ class _Pool:
             return None
         times = self.headroom.times_load() if self._steady() else 0.0
         if times >= FITS:
-            evidence = f"{self._waiting()}; by estimate, about {times:g} times this load fits"
+            evidence = f"{self._waiting()}; by estimate, {room_words(times)}"
             return self._found(NOTHING, evidence, times)
         if self.busy < IDLE:
             return self._found(NOTHING, f"{self._waiting()}; busy {self.busy:.0%} of the time")

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from simserve.metrics.utilisation import room_words
+
 # Names of settings as tables and charts show them: `tp` for `pools.0.tp` where no other setting ends so.
 
 
@@ -48,10 +50,10 @@ def limited_by(limits: Sequence[dict[str, Any]]) -> str:
 
 
 def limit_words(limit: dict[str, Any]) -> str:
-    """Return what limits one pool: `KV capacity`, or `nothing: about 4 times this load fits`."""
+    """Return what limits one pool: `KV capacity`, or `nothing: at least 4 times this load ...`."""
     if limit["times_load"] is None:
         return str(limit["resource"])
-    return f"{limit['resource']}: about {limit['times_load']:g} times this load fits"
+    return f"{limit['resource']}: {room_words(limit['times_load'])}"
 
 
 def both_words(limit: dict[str, Any]) -> str:

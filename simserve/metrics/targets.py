@@ -42,7 +42,12 @@ class Target(NamedTuple):
     @property
     def limit_words(self) -> str:
         """The limits as people write them."""
-        return " and ".join(f"{LATENCY_WORDS[key]} ≤ {limit:g} ms" for key, limit in self.limits)
+        return " and ".join(f"{LATENCY_WORDS[key]} ≤ {_time_words(limit)}" for key, limit in self.limits)
+
+
+def _time_words(limit_ms: float) -> str:
+    """Return a limit as people say it: `500 ms`, `1.5 s`."""
+    return f"{limit_ms:g} ms" if limit_ms < 1000 else f"{limit_ms / 1000:g} s"
 
 
 def targets_of(slo: Slo | None) -> list[Target]:

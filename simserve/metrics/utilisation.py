@@ -174,13 +174,15 @@ def _kv_peak(replica: ReplicaResult) -> float | None:
 # How much more a pool could do: with a larger batch when it is full, or of the load when it is not.
 #
 # Both follow from which part of the time grows with the batch. They are estimates from one run: `gain` tells
-# what limits a pool, `times_load` is rounded to what it is worth. A run at the higher load tells exactly.
+# what limits a pool, `times_load` is a cautious bound. A run at the higher load tells exactly.
 
 COMMUNICATION = frozenset({"collectives", "dispatch", "combine"})
 ATTENTION = frozenset({"attention, decode steps", "attention, steps with prompts"})
 """Groups of `Summary.operations` (see `latency.op_times`, `latency.lockstep_books`)."""
-_STEPS = (1, 2, 3, 4, 5, 7, 10)
-"""Multiples of the load that are told apart: estimates were 24 % below to 33 % above what a run carried."""
+_STEPS = (1, 1.5, 2, 3, 4, 5, 7, 10)
+"""Multiples of the load that are told apart."""
+_TOO_HIGH = 1.33
+"""Estimates were up to 33 % above what a run carried (docs/metrics.md)."""
 
 
 class Headroom:
@@ -216,7 +218,7 @@ class Headroom:
         return larger / (1.0 - grows + larger * grows) - 1.0
 
     def times_load(self) -> float:
-        """Return how many times the load fits, rounded to 1, 2, 3, 4, 5, 7, 10, 20 ...
+        """Return how many times the load fits at least: 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20 ...
 
         Of the time u grows with the load and the rest is the same in every step, so f times the load makes
         steps (1 - u) / (1 - f u) times as long and holds f times that many requests, up to the share k of
@@ -230,7 +232,7 @@ class Headroom:
         grows = min(1.0, grows)
         slots = self._facts.max_running
         full = max(self._use.kv_use_mean or 0.0, self._running() / slots if slots else 0.0)
-        return rounded(1.0 / max(grows + full * (1.0 - grows), 1e-3))
+        return bound(1.0 / max(grows + full * (1.0 - grows), 1e-3))
 
     def _prompts(self) -> float:
         """Return the share of the time that steps took longer for the prompt tokens in them.
@@ -268,10 +270,16 @@ class Headroom:
         return ratio(held_ns, self._open_ns) or 0.0
 
 
-def rounded(times: float) -> float:
-    """Return the multiple of the load nearest to `times` that is told apart from its neighbours."""
-    ten = 10.0 ** math.floor(math.log10(times))
-    return ten * min(_STEPS, key=lambda step: abs(math.log(times / ten / step)))
+def bound(estimate: float) -> float:
+    """Return the highest multiple of the load that is told apart and surely below the truth; 1 at least."""
+    surely = max(estimate / _TOO_HIGH, 1.0)
+    ten = 10.0 ** math.floor(math.log10(surely))
+    return ten * max(step for step in _STEPS if step * ten <= surely)
+
+
+def room_words(times: float) -> str:
+    """Return how much more load fits; an SLO may be missed before."""
+    return f"at least {times:g} times this load fits before a queue grows"
 
 
 def part_of(op_ns: Mapping[str, float], names: frozenset[str]) -> tuple[float, float]:

@@ -299,6 +299,7 @@ def run_capacity(campaign: Campaign, spec: CapacitySpec) -> dict[str, Any]:
             "load": load,
             "settings": groups[load].settings,
             **summarised(search.rows[load], targets, spec.confidence),
+            "limited_by": search.rows[load][0]["bottleneck"],  # how much fits is this study's answer
         }
         for load in sorted(search.rows)
     ]

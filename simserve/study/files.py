@@ -107,6 +107,7 @@ def row_of(summary: Summary) -> Row:
         for pool in figures["pools"]
     ]
     row["limited_by"] = limited_by(figures["limits"])
+    row["bottleneck"] = limited_by([{**limit, "times_load": None} for limit in figures["limits"]])
     row["warnings"] = summary.warnings
     return row
 

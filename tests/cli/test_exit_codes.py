@@ -177,7 +177,7 @@ def test_the_line_of_the_slo_shows_what_is_judged_in_80_columns(
     judged = found["slo_verdict"]
     assert f"SLO {judged['outcome']}: {judged['text']}. Judged by {judged['basis']}" in text
     shares, gaps = judged["checks"]
-    assert shares["asked"] == "95 % with TTFT ≤ 16 ms and TPOT ≤ 40 ms and E2E ≤ 5000 ms"
+    assert shares["asked"] == "95 % with TTFT ≤ 16 ms and TPOT ≤ 40 ms and E2E ≤ 5 s"
     assert gaps["asked"] == "95 % with ITL ≤ 12 ms"
     own = found["replications"]["measures"]["steady.slo.attainment"]["mean"] if seeds > 1 else None
     assert shares["kept"] == pytest.approx(own or found["steady"]["slo"]["attainment"])

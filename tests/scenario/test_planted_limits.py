@@ -66,18 +66,19 @@ def test_four_replicas_without_a_queue_are_limited_by_nothing(scenario_file) -> 
     assert found.resource == "nothing"
     assert found.times_load is not None
     assert found.times_load >= 2
-    assert "by estimate, about" in found.evidence
+    assert "by estimate, at least" in found.evidence
 
 
 @pytest.mark.parametrize(
     ("changes", "rate"),
     [
         ((), 5),
+        ((), 12),
         ((("engine: vllm-0.33", "engine: sglang-0.5.23"),), 5),
         ((("gpu: h100_sxm", "gpu: h100_sxm\n    replicas: 4"),), 10),
         ((("llama-3.1-8b", "llama-3.1-70b"), ("gpu: h100_sxm", "gpu: h100_sxm\n    tp: 16")), 3),
     ],
-    ids=["vllm", "sglang", "four replicas", "two nodes"],
+    ids=["vllm", "vllm, half full", "sglang", "four replicas", "two nodes"],
 )
 def test_as_much_load_fits_as_is_said(scenario_file, changes, rate: int) -> None:
     """What an overloaded server completes per second is the load that fits."""
@@ -85,7 +86,8 @@ def test_as_much_load_fits_as_is_said(scenario_file, changes, rate: int) -> None
     found, _ = limit_of(scenario_file(*changes, *shape, ("rate_per_s: 8", f"rate_per_s: {rate}")))
     assert found.resource == "nothing"
     _, most = limit_of(scenario_file(*changes, *shape, ("rate_per_s: 8", "rate_per_s: 400")))
-    assert found.times_load == pytest.approx(most / rate, rel=0.3)
+    assert found.times_load is not None
+    assert 0.5 * most / rate <= found.times_load <= most / rate
 
 
 @pytest.mark.parametrize(

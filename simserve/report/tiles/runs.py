@@ -10,6 +10,7 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from simserve.metrics.store import StoredRun
+from simserve.metrics.utilisation import room_words
 from simserve.report.compare.settings import signed
 from simserve.report.stored import Band, completed, floats
 from simserve.report.styles import looks
@@ -179,7 +180,7 @@ def _limit(summary: dict[str, Any]) -> Tile | None:
         rows = [(limit["pool"], limit["resource"], "") for limit in limits]
         return Tile("Limited by", "", _advice(summary), rows=rows, long=True)
     fits = [limit["times_load"] for limit in limits if limit["times_load"] is not None]
-    room = f"about {number(min(fits))} times this load fits" if fits else ""
+    room = room_words(min(fits)) if fits else ""
     return Tile("Limited by", distinct[0], room or _advice(summary), long=True)
 
 
