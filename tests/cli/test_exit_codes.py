@@ -141,11 +141,12 @@ def test_a_stopped_study_says_how_to_resume(small: Path, process: Call, simserve
     _, stderr = run.communicate(timeout=30)
     assert run.returncode == 143
     said = re.fullmatch(
-        r"terminated: (\d+) runs are done and kept; repeat the command to resume", stderr.splitlines()[-1]
+        r"terminated: (\d+) runs? (?:is|are) done and kept; repeat the command to resume",
+        stderr.splitlines()[-1],
     )
     assert said
     kept = len(journal.read_bytes().splitlines()) - 1  # its first line is a head
-    assert int(said[1]) == kept
+    assert int(said[1]) in (kept - 1, kept)  # the stop may come between a line and the count of it
 
 
 def test_a_process_of_its_own_runs_without_a_terminal(small: Path, process: Call) -> None:
