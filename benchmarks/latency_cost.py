@@ -15,6 +15,7 @@ from itertools import count
 from typing import NamedTuple
 
 from simserve.core import Chunk, Request
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.hardware import load_gpu
 from simserve.latency import PAGE, TableLatency, compile_step_latency
 from simserve.model import Parallelism, load_model
@@ -91,7 +92,7 @@ def main() -> int:
     missed = 0
     for model, gpu, parallel in CASES:
         begin = time.perf_counter()
-        latency = compile_step_latency(load_model(model), load_gpu(gpu), parallel)
+        latency = compile_step_latency(load_model(model), load_gpu(gpu), parallel, overhead=VLLM)
         print(f"{model} on {parallel.gpus} {gpu}, compiled in {time.perf_counter() - begin:.2f} s")
         for row in (*steps(latency), *runs(latency)):
             bar = "" if row.bar_us is None else f"   bar {row.bar_us:,.0f} us"

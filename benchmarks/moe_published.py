@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from simserve.core import Chunk, Request
+from simserve.engines.sglang.overhead import OVERHEAD as SGLANG
 from simserve.experts import contiguous
 from simserve.experts.balancing import eplb
 from simserve.experts.popularity import Zipf
@@ -22,7 +23,6 @@ from simserve.experts.rank_load import RankMaximum
 from simserve.hardware import load_gpu
 from simserve.latency.compile import compile_lockstep_latency
 from simserve.latency.lockstep import LockstepLatency, RankWork
-from simserve.latency.overhead import SGLANG
 from simserve.latency.overlap import OverlapSpec
 from simserve.latency.spec_decode import compile_speculative_latency
 from simserve.model import Parallelism, load_model

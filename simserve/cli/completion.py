@@ -30,9 +30,9 @@ def gpus(incomplete: str) -> list[str]:
 
 def engines(incomplete: str) -> list[str]:
     """Return the engine versions that begin with `incomplete`."""
-    from simserve.engines.presets import ENGINES
+    from simserve.engines.presets import PRESETS
 
-    return _starting(ENGINES, incomplete)
+    return _starting(PRESETS, incomplete)
 
 
 def _starting(names: Iterable[str], incomplete: str) -> list[str]:

@@ -10,7 +10,7 @@ import typer
 from typer.cli import get_docs_for_click
 
 from simserve.cli import app
-from simserve.engines.presets import ENGINES
+from simserve.engines.presets import PRESETS
 from simserve.hardware import gpu_names, load_gpu
 from simserve.latency.tables.profiles import ProfileStore
 from simserve.model import active_params, kv_bytes_per_token, load_model, preset_names, total_params
@@ -90,7 +90,7 @@ def _gpus() -> list[str]:
 
 def _engines() -> list[str]:
     rows = [("engine", "release", "defaults of")]
-    rows += [(f"`{one.name}`", one.release or "-", one.source) for one in ENGINES.values()]
+    rows += [(f"`{one.name}`", one.release or "-", one.source) for one in PRESETS.values()]
     return _table(*rows)
 
 

@@ -9,12 +9,14 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from simserve.engines.base import POLICIES, Placement, PolicyParams
-from simserve.engines.presets import EnginePreset, engine_preset
+from simserve.engines.engine import Engine, EnginePreset
+from simserve.engines.overheads import OVERHEADS, overhead_named, read_overhead
+from simserve.engines.presets import engine_of, engine_preset
 from simserve.errors import ScenarioError
 from simserve.latency import ProfileStore
 from simserve.latency.compile import Analytic, KernelSettings
 from simserve.latency.kernels.experts import ExpertLoad
-from simserve.latency.overhead import OVERHEADS, EngineOverhead, overhead_named, read_overhead
+from simserve.latency.overhead import EngineOverhead
 from simserve.model import ModelSpec, Parallelism
 from simserve.registry import Registry
 from simserve.scenario.document import KeyPath
@@ -58,6 +60,8 @@ class ResolvedEngine:
     """An engine with every setting filled in."""
 
     spec: EngineSpec
+    kind: Engine
+    """What is true of it, whatever the settings are."""
     policy: type
     params: BaseModel
     block_size: int
@@ -155,6 +159,7 @@ def resolve_engine(
     source = f"policy {policy_name}; block size, memory share and overhead assumed as in vLLM"
     return ResolvedEngine(
         spec=engine,
+        kind=engine_of(policy, preset.name if preset else policy_name),
         policy=policy,
         params=params,
         block_size=engine.block_size or (preset.block_size(placement) if preset else BARE_BLOCK_SIZE),

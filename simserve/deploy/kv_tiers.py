@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from inspect import signature
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from simserve.core import Chunk, Request
 from simserve.deploy.engine import ResolvedEngine
@@ -14,7 +13,7 @@ from simserve.kvcache.tiers import RecomputeNs, Store, TierCache, TierSpec
 from simserve.latency import TableLatency
 from simserve.latency.overhead import HostLink
 from simserve.model import ModelSpec
-from simserve.model.kv import CLOSE, CLOSE_BEFORE_19, KvGroups, kv_groups
+from simserve.model.kv import KvGroups
 from simserve.model.spec import GqaAttention
 from simserve.scenario.pool_spec import PoolSpec
 from simserve.scenario.split_spec import KvTierPolicySpec, KvTierSpec
@@ -42,33 +41,26 @@ def grouping(model: ModelSpec, spec: PoolSpec, engine: ResolvedEngine) -> Groupi
         )
     if not _has_spans(model):
         return Grouping(None, ())
-    reason = _why_whole(spec, engine)
-    budget = engine.tokens_per_step(model.max_position_embeddings)
-    groups = None if reason else vllm_groups(model, engine.params.model_dump(), budget)
-    if groups is None:
-        reason = reason or f"{engine.label} does so for this mix of layers, or it is not modelled"
-        return Grouping(None, (f"window and chunk layers keep the KV of all tokens: {reason}",))
+    groups = _groups_or_why_whole(model, spec, engine)
+    if isinstance(groups, str):
+        return Grouping(None, (f"window and chunk layers keep the KV of all tokens: {groups}",))
     return Grouping(groups, (f"KV of windows is given back as they pass: {groups.words}",))
 
 
-def vllm_groups(model: ModelSpec, options: Mapping[str, Any], budget: int) -> KvGroups | None:
-    """Return the groups of a vLLM with these options that computes up to `budget` tokens in a step."""
-    version = options.get("version")
-    batches = 2 if version == "0.33" and options.get("async_scheduling") else 1
-    return kv_groups(model, batches * budget, CLOSE_BEFORE_19 if version == "0.15" else CLOSE)
-
-
-def _why_whole(spec: PoolSpec, engine: ResolvedEngine) -> str | None:
-    """Return why windows keep everything in this pool whatever the model is; None if they need not."""
-    if "windows" not in signature(engine.policy).parameters:
+def _groups_or_why_whole(model: ModelSpec, spec: PoolSpec, engine: ResolvedEngine) -> KvGroups | str:
+    """Return the groups of a model with windows, or why these keep everything in this pool."""
+    if engine.kind.windows is None:
         return f"{engine.label} has no pools for windows here"
-    if getattr(engine.params, "disable_hybrid_kv_cache_manager", False):
-        return "disable_hybrid_kv_cache_manager"
+    groups = engine.kind.windows(model, engine.params, engine.tokens_per_step(model.max_position_embeddings))
+    if isinstance(groups, str):
+        return groups
     if spec.kv_tiers:
         return "KV tiers keep whole blocks"
     if spec.role != "mixed":
         return "KV is handed over in whole blocks"
-    return "pipeline stages with groups are not modelled" if spec.pp > 1 else None
+    if spec.pp > 1:
+        return "pipeline stages with groups are not modelled"
+    return groups or f"{engine.label} does so for this mix of layers, or it is not modelled"
 
 
 def _has_spans(model: ModelSpec) -> bool:
@@ -89,7 +81,7 @@ def check_tiers(spec: PoolSpec, engine: ResolvedEngine) -> None:
         if spec.kv_tier_policy is not None:
             raise ScenarioError("kv_tier_policy = ..., allowed is none without kv_tiers: it governs these")
         return
-    if "tiers" not in signature(engine.policy).parameters:
+    if not engine.kind.kv_tiers:
         raise ScenarioError(
             f"kv_tiers = ..., allowed is none: {engine.label} does not simulate KV tiers; vLLM and SGLang do"
         )

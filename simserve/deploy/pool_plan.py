@@ -10,7 +10,8 @@ from simserve.deploy.engine import ResolvedEngine, check_lengths, resolve_engine
 from simserve.deploy.kv_tiers import check_tiers, grouping
 from simserve.deploy.moe import check_group, expert_ranks, moe_layers, redundant_experts
 from simserve.deploy.speculation import Speculation, speculating, speculation_of
-from simserve.engines.base import POLICIES, SPLITS, SplitEngine
+from simserve.engines.base import SplitEngine
+from simserve.engines.presets import ENGINES
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec, load_gpu
 from simserve.latency import ProfileStore
@@ -68,10 +69,9 @@ def beyond_node(spec: PoolSpec, gpu: GpuSpec) -> tuple[str, ...]:
 
 def split_engine(engine: ResolvedEngine) -> SplitEngine:
     """Return the halves of an engine; raises `ScenarioError` if it has none."""
-    for name in SPLITS:
-        if POLICIES.get(name) is engine.policy:
-            return SPLITS.get(name)
-    known = ", ".join(SPLITS)
+    if engine.kind.disagg is not None:
+        return engine.kind.disagg
+    known = ", ".join(name for name, it in sorted(ENGINES.items()) if it.disagg is not None)
     raise ScenarioError(f"{engine.label} cannot be split into prefill and decode; engines that can: {known}")
 
 

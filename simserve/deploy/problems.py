@@ -22,7 +22,7 @@ from simserve.deploy.pool import build_pool
 from simserve.deploy.router import check_router
 from simserve.deploy.split import check_roles
 from simserve.deploy.workload import build_trace
-from simserve.engines.presets import ENGINES, engine_called
+from simserve.engines.presets import PRESETS, engine_called
 from simserve.errors import ScenarioError, UserError
 from simserve.hardware import gpu_called, load_gpu
 from simserve.scenario.document import Document, KeyPath
@@ -190,7 +190,7 @@ def _known(engine: EngineSpec) -> EngineSpec:
 
 def _near(engine: EngineSpec) -> EngineSpec:
     """Return the engine whose name is nearest, with the settings; any engine without them if none is near."""
-    close = difflib.get_close_matches(str(engine.preset), ENGINES, n=1, cutoff=0.7)
+    close = difflib.get_close_matches(str(engine.preset), PRESETS, n=1, cutoff=0.7)
     return (
         engine.model_copy(update={"preset": close[0]})
         if close

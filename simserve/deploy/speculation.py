@@ -9,7 +9,8 @@ from typing import Any
 from simserve.core.batch import Drafting
 from simserve.core.request import Acceptance
 from simserve.deploy.engine import ResolvedEngine
-from simserve.engines.base import DRAFTERS, POLICIES, DraftingEngine
+from simserve.engines.base import DraftingEngine
+from simserve.engines.presets import ENGINES
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
 from simserve.latency.lockstep import LockstepLatency
@@ -114,10 +115,9 @@ def group_latency(
 
 def _engine(engine: ResolvedEngine) -> DraftingEngine:
     """Return how an engine speculates; raises `ScenarioError` if that is not simulated."""
-    for name in DRAFTERS:
-        if POLICIES.get(name) is engine.policy:
-            return DRAFTERS.get(name)
-    known = ", ".join(DRAFTERS)
+    if engine.kind.spec_decode is not None:
+        return engine.kind.spec_decode
+    known = ", ".join(name for name, it in sorted(ENGINES.items()) if it.spec_decode is not None)
     raise ScenarioError(
         f"speculation is not simulated with the scheduler of {engine.label} (its verification windows and "
         f"slots differ); engines with it: {known}"

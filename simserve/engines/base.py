@@ -197,10 +197,6 @@ class SplitEngine:
     """What all this follows, in words."""
 
 
-SPLITS: Registry[SplitEngine] = Registry("engine with a prefill/decode split", "simserve.engines")
-"""By the name of the policy whose halves they are."""
-
-
 # Which engines speculate here, and what their schedulers need to know of it.
 
 
@@ -218,7 +214,3 @@ class DraftingEngine:
     """From the policy's settings and the method to the settings that the engine then has."""
     source: str
     """What all this follows, in words."""
-
-
-DRAFTERS: Registry[DraftingEngine] = Registry("engine with speculative decoding", "simserve.engines")
-"""By the name of the policy that speculates."""

@@ -15,6 +15,7 @@ from pydantic import Field
 from simserve.core import Batch, Chunk, Request, Wait, WaitReason
 from simserve.engines.base import POLICIES, PolicyParams
 from simserve.engines.decode_batch import FOREVER, DecodeGroup
+from simserve.engines.engine import Engine, EnginePreset, no_defaults
 from simserve.kvcache import BlockPool, blocks_for
 
 
@@ -111,3 +112,15 @@ class OrcaPolicy:
     def _reserved_blocks(self, request: Request) -> int:
         longest = min(request.prompt_tokens + request.max_tokens, self._max_model_len)
         return blocks_for(longest, self._pool.block_size)
+
+
+ORCA = Engine(
+    "orca",
+    "Orca",
+    OrcaPolicy,
+    presets=(
+        EnginePreset(
+            "orca", "orca", 16, 0.90, no_defaults, source="Orca (OSDI 2022); memory share assumed as in vLLM"
+        ),
+    ),
+)

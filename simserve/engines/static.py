@@ -16,6 +16,7 @@ from pydantic import Field
 from simserve.core import Batch, Chunk, Request, Wait, WaitReason
 from simserve.engines.base import POLICIES, PolicyParams
 from simserve.engines.decode_batch import FOREVER
+from simserve.engines.engine import Engine, EnginePreset, no_defaults
 from simserve.kvcache import blocks_for
 from simserve.units import ms_to_ns
 
@@ -121,3 +122,20 @@ class StaticPolicy:
         self._padded_prompt, self._decode_steps, self._unfinished = prompt, 0, len(self._batch)
         chunks = [Chunk(request, prompt, 0, last=True) for request in self._batch]
         return Batch(0, 0, chunks, list(self._batch), [], [])
+
+
+STATIC = Engine(
+    "static",
+    "static batching",
+    StaticPolicy,
+    presets=(
+        EnginePreset(
+            "static",
+            "static",
+            16,
+            0.90,
+            no_defaults,
+            source="static batching; memory share assumed as in vLLM",
+        ),
+    ),
+)

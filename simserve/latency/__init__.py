@@ -4,13 +4,12 @@ from simserve.latency.base import PAGE, PROVENANCE, StepLatency
 from simserve.latency.compile import compile_step_latency
 from simserve.latency.explain import OpTime, explain_step
 from simserve.latency.overhead import IDEAL as IDEAL_OVERHEAD
-from simserve.latency.overhead import OVERHEADS, EngineOverhead, overhead_named
+from simserve.latency.overhead import EngineOverhead
 from simserve.latency.step_time import TableLatency
 from simserve.latency.tables.profiles import ProfileStore, shipped_profiles
 
 __all__ = [
     "IDEAL_OVERHEAD",
-    "OVERHEADS",
     "PAGE",
     "PROVENANCE",
     "EngineOverhead",
@@ -20,6 +19,5 @@ __all__ = [
     "TableLatency",
     "compile_step_latency",
     "explain_step",
-    "overhead_named",
     "shipped_profiles",
 ]

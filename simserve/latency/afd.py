@@ -23,7 +23,7 @@ from simserve.latency.compile import CopySettings, distinct_plans, setting_of
 from simserve.latency.ffn_side import FfnSide, RemoteExperts, RemoteLayers
 from simserve.latency.kernels.exchange import Network, NetworkHop, Sides, TableHop
 from simserve.latency.lockstep import Int64, LockstepLatency
-from simserve.latency.overhead import IDEAL, VLLM, EngineOverhead, with_measured_launches
+from simserve.latency.overhead import IDEAL, EngineOverhead, with_measured_launches
 from simserve.latency.overlap import NO_OVERRIDES, Parts, pingpong_ns
 from simserve.latency.step_time import TableLatency
 from simserve.model.parts import ffn_parts, shared_parts
@@ -79,7 +79,7 @@ def compile_afd_latency(
     ffn: FfnGpus,
     *,
     solve_us: float = 0.0,
-    overhead: EngineOverhead = VLLM,
+    overhead: EngineOverhead,
     **settings: Unpack[CopySettings],
 ) -> AfdLatency:
     """Compile the step times of one group: `dp` attention ranks of `tp` GPUs each, and the FFN GPUs.

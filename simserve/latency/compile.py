@@ -17,7 +17,7 @@ from simserve.latency.kernels.collective import hand_over
 from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.kernels.machine import MoeBackend
 from simserve.latency.lockstep import LockstepLatency
-from simserve.latency.overhead import IDEAL, VLLM, EngineOverhead, with_measured_launches
+from simserve.latency.overhead import IDEAL, EngineOverhead, with_measured_launches
 from simserve.latency.overlap import NO_OVERRIDES, OverlapSpec
 from simserve.latency.step_time import TableLatency
 from simserve.latency.tables.profiles import ProfileStore, shipped_profiles
@@ -133,7 +133,7 @@ def compile_step_latency(
     gpu: GpuSpec,
     parallelism: Parallelism,
     *,
-    overhead: EngineOverhead = VLLM,
+    overhead: EngineOverhead,
     **settings: Unpack[KernelSettings],
 ) -> TableLatency:
     """Compile the step latency of one replica; `settings` are types, expert load and profiles.
@@ -233,7 +233,7 @@ def compile_lockstep_latency(
     *,
     overlap: OverlapSpec = NO_OVERRIDES,
     solve_us: float = 0.0,
-    overhead: EngineOverhead = VLLM,
+    overhead: EngineOverhead,
     **settings: Unpack[GroupSettings],
 ) -> LockstepLatency:
     """Compile the step times of one group of `dp` ranks (arguments as in `compile_step_latency`).

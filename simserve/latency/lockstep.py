@@ -75,8 +75,7 @@ class LockstepLatency:
         self._beside = CountedTimes(besides, 1024) if besides and overlap.scmoe == "auto" else None
         after = [op for op in rank.plan.per_token if op.name in AFTER_ATTENTION]
         self._after = CountedTimes(after, 1024)
-        engine: Order = "sglang" if overhead.kernels == "sglang" else "vllm"
-        self._order: Order = engine if overlap.order == "engine" else overlap.order
+        self._order: Order = overhead.two_batch if overlap.order == "engine" else overlap.order
         attentions = sum(layers.times for layers in rank.plan.attention)
         self._beside_share = sum(group.beside_attentions for group in groups) / max(1, attentions)
         self._pages = AttentionPages(lambda sequences, page: self.attention_page_ns(sequences, page))

@@ -8,17 +8,12 @@ kernel, so the GPU waits if launching takes longer than computing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field, fields, replace
-from io import StringIO
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
-from simserve.errors import ScenarioError, nearest
 from simserve.latency.blocks.plan import Plan
 from simserve.latency.kernels import Machine
+from simserve.latency.overlap import Order
 from simserve.latency.tables.profiles import ProfileStore
 
 # The link between a GPU and its host's memory, where `simserve profile run` measured it (`host_copy`).
@@ -80,6 +75,10 @@ class EngineOverhead:
     """
     kernels: str = "vllm"
     """Engine whose kernels run where tables hold those of several (`backend` in the tables)."""
+    two_batch: Order = "vllm"
+    """Order of the two halves of a step that overlap (`overlap.order_of`)."""
+    built_in: bool = field(default=False, compare=False)
+    """True if the constants are assumptions of ours, which a machine's measured launches may replace."""
     provenance: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
 
     def padded(self, tokens: int) -> int:
@@ -92,129 +91,14 @@ class EngineOverhead:
         return not self.capture_sizes or tokens <= self.capture_sizes[-1]
 
 
-def _vllm_capture_sizes(largest: int = 512) -> tuple[int, ...]:
-    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)]
-    return tuple(size for size in sizes if size <= largest)
-
-
-def _sglang_capture_sizes(largest: int = 256) -> tuple[int, ...]:
-    sizes = [1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 497, 16), *range(512, largest + 1, 32)]
-    return tuple(size for size in sizes if size <= largest)
-
-
-_CPU = (
+CPU_ASSUMED = (
     "assumption, of the order of the coefficients that inference-sim publishes for vLLM on H100 (2026-08): "
     "126 us per step, 4.4 us per sequence, 32 us per layer launched"
 )
-_CLIENT = "0: time between client and engine loop (HTTP, tokeniser, network) is not counted"
-_SAVED = "0: kernels take as long back to back as one by one"
+CLIENT_ASSUMED = "0: time between client and engine loop (HTTP, tokeniser, network) is not counted"
+SAVED_ASSUMED = "0: kernels take as long back to back as one by one"
 
-IDEAL = EngineOverhead("ideal", provenance={"all": "no engine cost: kernels only"})
-VLLM = EngineOverhead(
-    "vllm",
-    step_us=126.0,
-    sequence_us=4.4,
-    request_us=0.0,
-    overlapped=True,
-    gap_us=0.0,
-    capture_sizes=_vllm_capture_sizes(),
-    launch_layer_us=32.0,
-    provenance={
-        "step_us": _CPU,
-        "sequence_us": _CPU,
-        "request_us": "0: requests are tokenised in another process",
-        "visits_all": "assumption: a microbatch costs its own sequences only",
-        "overlapped": "vLLM 0.33.0 default: asynchronous scheduling",
-        "gap_us": "0: assumed hidden by asynchronous scheduling",
-        "saved_us": _SAVED,
-        "capture_sizes": "vLLM 0.33.0 default: 1, 2, 4, 8..248 by 8, 256..512 by 16",
-        "launch_layer_us": _CPU,
-        "client_us": _CLIENT,
-    },
-)
-SGLANG = EngineOverhead(
-    "sglang",
-    step_us=126.0,
-    sequence_us=4.4,
-    request_us=0.0,
-    overlapped=True,
-    gap_us=0.0,
-    capture_sizes=_sglang_capture_sizes(),
-    launch_layer_us=32.0,
-    kernels="sglang",
-    provenance={
-        "step_us": _CPU,
-        "sequence_us": _CPU,
-        "request_us": "0: requests are tokenised in another process",
-        "visits_all": "assumption: a microbatch costs its own sequences only",
-        "overlapped": "SGLang 0.5.23 default: overlap scheduler",
-        "gap_us": "0: assumed hidden by the overlap scheduler",
-        "saved_us": _SAVED,
-        "capture_sizes": "SGLang 0.5.23 default on 80-141 GB cards: 1, 2, 4, 8, 12, 16..256 by 8",
-        "launch_layer_us": _CPU,
-        "client_us": _CLIENT,
-    },
-)
-TRTLLM = EngineOverhead(
-    "trtllm",
-    step_us=126.0,
-    sequence_us=29.0,
-    request_us=0.0,
-    visits_all=True,
-    overlapped=True,
-    gap_us=0.0,
-    capture_sizes=(1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512, 1024, 2048, 4096, 8192),
-    launch_layer_us=32.0,
-    kernels="trtllm",
-    provenance={
-        "step_us": _CPU,
-        "sequence_us": (
-            "fitted to one row of TensorRT-LLM 1.0's table without a pipeline, the highest rate there: "
-            "Qwen3-30B-A3B on GB200, 128/2048, 31,311 tokens/s. TensorRT-LLM's own measurements say 34 us "
-            "(pull request 16564: 8.8 ms of an iteration for 256 requests) and 9 (issue 13957: 580 us for 64)"
-        ),
-        "request_us": "0: requests are tokenised in another process",
-        "visits_all": "PyExecutor 1.0 looks at every active request for responses and to schedule, each time",
-        "overlapped": "TensorRT-LLM 1.0, PyTorch backend: overlap scheduler on by default",
-        "gap_us": "0: assumed hidden by the overlap scheduler",
-        "saved_us": _SAVED,
-        "capture_sizes": "cuda_graph_config of TensorRT-LLM's performance overview (v1.0)",
-        "launch_layer_us": _CPU,
-        "client_us": _CLIENT,
-    },
-)
-OVERHEADS = {overhead.name: overhead for overhead in (IDEAL, VLLM, SGLANG, TRTLLM)}
-_UP_TO = ", graphs up to "
-
-
-def overhead_named(name: str) -> EngineOverhead:
-    """Return the overhead constants called `name`; raises `ScenarioError` if there are none.
-
-    Beside those of `OVERHEADS`, the names that `with_graphs` gives.
-    """
-    known, up_to, largest = name.partition(_UP_TO)
-    if known not in OVERHEADS:
-        names = ", ".join(sorted(OVERHEADS))
-        raise ScenarioError(f"unknown engine overhead {name!r}{nearest(name, OVERHEADS)}; known: {names}")
-    if not up_to:
-        return OVERHEADS[known]
-    if not largest.isdecimal() or not int(largest) or not OVERHEADS[known].capture_sizes:
-        raise ScenarioError(f"engine overhead {name!r}: graphs go up to 1 or more sequences, and need graphs")
-    return with_graphs(OVERHEADS[known], int(largest))
-
-
-def with_graphs(overhead: EngineOverhead, largest: int) -> EngineOverhead:
-    """Return the constants with CUDA graphs up to `largest` sequences, and of it; their name says so."""
-    sizes = (*(size for size in overhead.capture_sizes if size < largest), largest)
-    return replace(overhead, name=f"{overhead.name}{_UP_TO}{largest}", capture_sizes=sizes)
-
-
-def is_built_in(overhead: EngineOverhead) -> bool:
-    """Return True if the constants are ours, not those of a file."""
-    try:
-        return overhead_named(overhead.name) == overhead
-    except ScenarioError:
-        return False
+IDEAL = EngineOverhead("ideal", built_in=True, provenance={"all": "no engine cost: kernels only"})
 
 
 # What launching kernels costs the CPU, where `simserve profile run` has measured it (table `launch`).
@@ -229,7 +113,7 @@ def is_built_in(overhead: EngineOverhead) -> bool:
 def with_measured_launches(overhead: EngineOverhead, machine: Machine, plan: Plan) -> EngineOverhead:
     """Return the constants with those replaced that were measured on this machine."""
     times = {kind: _times(machine, kind) for kind in ("eager", "graph")}
-    if not all(times.values()) or not overhead.capture_sizes or not is_built_in(overhead):
+    if not all(times.values()) or not overhead.capture_sizes or not overhead.built_in:
         return overhead
     kernel_us = _slope(times["eager"])
     # A line through scattered times can meet zero kernels below zero: launching takes no less than nothing.
@@ -243,6 +127,7 @@ def with_measured_launches(overhead: EngineOverhead, machine: Machine, plan: Pla
         overhead,
         launch_layer_us=kernel_us * per_layer,
         step_us=overhead.step_us + graph_us,
+        built_in=False,
         provenance={**overhead.provenance, **measured},
     )
 
@@ -265,46 +150,3 @@ def _slope(times: dict[float, float]) -> float:
     """Return microseconds of one more kernel, from the two largest numbers of them."""
     (fewer, less_us), (more, us) = sorted(times.items())[-2:]
     return (us - less_us) / (more - fewer)
-
-
-# Engine overhead constants in a small YAML file: the constants of a named engine, and those that differ.
-#
-# Written by `simserve calibrate`, cited by a scenario as `engine.overhead: file.yaml`.
-
-_HEADINGS = ("base", "provenance", "fit")
-NUMBERS = tuple(field.name for field in fields(EngineOverhead) if field.name.endswith("_us"))
-"""Constants that a file may change (microseconds)."""
-
-
-def read_overhead(path: Path) -> EngineOverhead:
-    """Return the constants of a file; raises `ScenarioError` naming file, key and value."""
-    try:
-        data = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-    except YAMLError as error:
-        raise ScenarioError(f"{path.name}: not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(data, dict) or "base" not in data:
-        raise ScenarioError(f"{path.name}: overhead constants need 'base', the engine that they depart from")
-    base = overhead_named(str(data["base"]))
-    values = {key: _number(path, key, value) for key, value in data.items() if key not in _HEADINGS}
-    provenance = {**base.provenance, **(data.get("provenance") or {})}
-    return replace(base, name=path.name, provenance=provenance, **values)
-
-
-def overhead_yaml(
-    base: str, values: dict[str, float], provenance: dict[str, str], fit: dict[str, Any]
-) -> str:
-    """Return the text of such a file; `fit` says how good the constants are, for readers."""
-    text = StringIO()
-    yaml = YAML()
-    yaml.width = 110
-    yaml.dump({"base": base, **values, "provenance": provenance, "fit": fit}, text)
-    return text.getvalue()
-
-
-def _number(path: Path, key: str, value: Any) -> float:
-    if key not in NUMBERS:
-        hint = nearest(str(key), NUMBERS)
-        raise ScenarioError(f"{path.name}: unknown key {key!r}{hint}; allowed: {', '.join(NUMBERS)}")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise ScenarioError(f"{path.name}: {key} = {value!r}, allowed are microseconds from 0 to 1e9")
-    return float(value)

@@ -15,7 +15,7 @@ from simserve.latency.compile import GroupSettings, KernelSettings, distinct_pla
 from simserve.latency.kernels.gemm import gemm
 from simserve.latency.lockstep import Int64, LockstepLatency, RankWork
 from simserve.latency.lockstep_totals import StepNote
-from simserve.latency.overhead import IDEAL, VLLM, EngineOverhead, with_measured_launches
+from simserve.latency.overhead import IDEAL, EngineOverhead, with_measured_launches
 from simserve.latency.overlap import NO_OVERRIDES, OverlapSpec, Parts
 from simserve.latency.step_time import TableLatency
 from simserve.latency.verifying import DraftPasses, VerifyingLatency, graphs_of, with_prompts
@@ -141,7 +141,7 @@ def compile_verifying_latency(
     drafter: Drafter | None,
     drafts: int,
     *,
-    overhead: EngineOverhead = VLLM,
+    overhead: EngineOverhead,
     **settings: Unpack[KernelSettings],
 ) -> VerifyingLatency:
     """Compile the step latency of a replica that verifies `drafts` drafts of each sequence.
@@ -169,7 +169,7 @@ def compile_speculative_latency(
     *,
     overlap: OverlapSpec = NO_OVERRIDES,
     solve_us: float = 0.0,
-    overhead: EngineOverhead = VLLM,
+    overhead: EngineOverhead,
     **settings: Unpack[GroupSettings],
 ) -> SpeculativeLatency:
     """Compile the step times of a group whose ranks verify drafts (see `compile_lockstep_latency`)."""

@@ -143,10 +143,6 @@ def _ceil(value: int, parts: int) -> int:
 # holds `block_size` tokens of one group; groups share one pool. Read in vLLM 0.15.1, 0.19.0 and 0.33.0
 # (`_get_kv_cache_groups_uniform_page_size`; in 0.15.1 "close" is below 1.25 times, later below 1.5).
 
-CLOSE = 1.5
-"""Kinds whose numbers of layers differ by less than this factor form one group each."""
-CLOSE_BEFORE_19 = 1.25
-
 
 @dataclass(frozen=True)
 class KvGroups:
@@ -196,9 +192,10 @@ class KvGroups:
         return low
 
 
-def kv_groups(spec: ModelSpec, in_flight_tokens: int, close: float = CLOSE) -> KvGroups | None:
+def kv_groups(spec: ModelSpec, in_flight_tokens: int, close: float = 1.5) -> KvGroups | None:
     """Return the model's groups, or None if it has one cache for all tokens of all layers.
 
+    Kinds whose numbers of layers differ by less than the factor `close` form one group each.
     None also for what is not modelled: chunked attention (which vLLM keeps whole by default), latent or
     linear attention beside windows, several attentions in a layer, unequal caches, several window sizes.
     """

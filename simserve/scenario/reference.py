@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from simserve.engines.base import POLICIES
-from simserve.engines.presets import ENGINES
+from simserve.engines.presets import PRESETS
 from simserve.experts.popularity import POPULARITIES
 from simserve.hardware import gpu_names
 from simserve.model import preset_names
@@ -147,7 +147,7 @@ def scenario_schema() -> dict[str, Any]:
     """Return the schema; the settings of policies and routers are listed by name."""
     schema = Scenario.model_json_schema()
     parts = schema["$defs"]
-    parts["EngineSpec"] = _open(parts["EngineSpec"], _schema_settings(POLICIES), "preset", list(ENGINES))
+    parts["EngineSpec"] = _open(parts["EngineSpec"], _schema_settings(POLICIES), "preset", list(PRESETS))
     parts["RouterSpec"] = _open(parts["RouterSpec"], _schema_settings(ROUTERS), "kind", list(ROUTERS))
     _mapping_of(parts["EngineSpec"])["policy"] = {
         "type": "string",

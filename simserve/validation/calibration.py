@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from simserve.engines.overheads import overhead_named, overhead_yaml
 from simserve.errors import ScenarioError, nearest
-from simserve.latency.overhead import overhead_named, overhead_yaml
 from simserve.validation.measured import compare
 from simserve.validation.measured_replay import replay
 from simserve.validation.measured_runs import WHOLE, Float64, MeasuredRun

@@ -15,7 +15,7 @@ import numpy as np
 
 from simserve.core import Result, Status
 from simserve.deploy.build import Deployment, build
-from simserve.engines.presets import ENGINES
+from simserve.engines.presets import PRESETS
 from simserve.errors import ScenarioError
 from simserve.router.least import RoundRobinRouter
 from simserve.scenario import Scenario
@@ -116,7 +116,7 @@ def engine_preset_of(published: str) -> str:
     """Return the preset of an engine's name and version (`vLLM 0.15.1 (V1 ...)` -> vllm-0.15)."""
     found = re.match(r"(vllm|sglang)\s+v?(\d+\.\d+)", published.strip().lower())
     name = f"{found[1]}-{found[2]}" if found else ""
-    for preset in ENGINES:
+    for preset in PRESETS:
         if found and (preset == name or preset.startswith(f"{name}.")):
             return preset
-    raise ScenarioError(f"no preset for the engine {published!r}; known: {', '.join(ENGINES)}")
+    raise ScenarioError(f"no preset for the engine {published!r}; known: {', '.join(PRESETS)}")

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simserve.deploy.engine import placement_of
-from simserve.deploy.kv_tiers import vllm_groups
-from simserve.engines.presets import ENGINES, EnginePreset
+from simserve.engines.presets import ENGINES, PRESETS, EnginePreset
 from simserve.errors import ScenarioError, TraceError, UserError, nearest
 from simserve.hardware import GpuSpec, gpus_called, load_gpu
 from simserve.model import ModelSpec, Parallelism, check_parallelism, load_model
@@ -189,9 +188,7 @@ def _start(row: MemoryRow, folder: Path) -> Start:
             enforce_eager=row.yes("enforce_eager"),
             full_graphs=not any(map(_PIECES.fullmatch, _flags(row))),
             experts_dtype=experts,
-            kv_groups=vllm_groups(model, options, budget)
-            if preset.policy == "vllm" and degrees.pp == 1
-            else None,
+            kv_groups=None if degrees.pp > 1 else ENGINES[preset.policy].kv_groups(model, options, budget),
             draft=_draft(row, model, degrees, weights, kv),
             adapter_bytes=_adapters(row, model, degrees),
             max_model_len=longest,
@@ -263,7 +260,7 @@ def _finer(dtype: str, model: ModelSpec) -> str:
 def _engine(row: MemoryRow) -> tuple[EnginePreset, tuple[int, ...]]:
     """Return the preset whose defaults hold, and the release; vLLM: of the newest preset not after it."""
     engine, version = row.text("engine").lower(), row.text("version")
-    presets = [preset for preset in ENGINES.values() if preset.policy == engine and preset.release]
+    presets = [preset for preset in PRESETS.values() if preset.policy == engine and preset.release]
     if not presets:
         raise NotJudged(f"engine {engine}: its memory is not modelled")
     newest = max(presets, key=lambda preset: _numbers(preset.release))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from simserve.engines.presets import ENGINES
+from simserve.engines.presets import PRESETS
 from simserve.errors import ScenarioError, UserError
 from simserve.hardware import load_gpu
 from simserve.model import load_model
@@ -143,7 +143,7 @@ def _engine(row: Row, assumed: list[str]) -> str:
     if _is_trtllm(row):
         return TRTLLM_POLICY
     version = version_of(row)
-    presets = [name for name in ENGINES if name.startswith(f"{framework}-")]
+    presets = [name for name in PRESETS if name.startswith(f"{framework}-")]
     if not presets:
         raise NotSimulatable(f"no preset for the engine {row['framework']}")
     if not version:

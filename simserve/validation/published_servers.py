@@ -15,8 +15,9 @@ from dataclasses import replace
 from math import ceil, floor
 from typing import Any, NamedTuple
 
+from simserve.engines.overheads import with_graphs
+from simserve.engines.trtllm import OVERHEAD as TRTLLM
 from simserve.hardware import GpuSpec
-from simserve.latency.overhead import TRTLLM, with_graphs
 from simserve.model import ModelSpec, total_params
 from simserve.model.dtypes import PLAIN_BYTES, weight_format
 from simserve.model.kv import kv_bytes_per_token

@@ -7,6 +7,7 @@ import pytest
 
 from simserve.core import Chunk, Request
 from simserve.engines.base import POLICIES
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency
 from simserve.latency.base import PAGE
@@ -27,7 +28,9 @@ POLICY_PARAMS = {
 
 @pytest.fixture(scope="module")
 def llama_on_h100():
-    return compile_step_latency(load_model("llama-3.1-8b"), load_gpu("h100_sxm"), Parallelism())
+    return compile_step_latency(
+        load_model("llama-3.1-8b"), load_gpu("h100_sxm"), Parallelism(), overhead=VLLM
+    )
 
 
 def run(latency, policy: str, params: dict, prompt: int, output: int, rows: int = 1, spacing_ns: int = 0):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from simserve.core import Chunk, Request
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.errors import ScenarioError
 from simserve.experts import contiguous, pick_shares
 from simserve.experts.popularity import Zipf
@@ -129,7 +130,12 @@ def test_the_hop_from_the_tables_is_that_of_as_many_gpus() -> None:
     """16 + 16 GPUs with as many picks each: the low-latency kernels of a group of 32."""
     _, note = decode(group(16, 16, 1, None), 128)
     even = compile_lockstep_latency(
-        V3, H200, Parallelism(dp=32, ep=32), weights_dtype="fp8_block", all2all="deepep_low_latency"
+        V3,
+        H200,
+        Parallelism(dp=32, ep=32),
+        weights_dtype="fp8_block",
+        all2all="deepep_low_latency",
+        overhead=VLLM,
     )
     (layers,) = even.rank.plan.groups
     tokens = np.array([128.0])

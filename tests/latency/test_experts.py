@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from extra_profiles import needs_extra, read_extra
 
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency, shipped_profiles
@@ -158,7 +159,7 @@ def test_sharding_experts_over_more_gpus_is_faster_per_gpu_until_launches_bind()
 ])  # fmt: skip
 def test_how_tokens_reach_their_experts(parallel, names):
     latency = compile_step_latency(
-        load_model("deepseek-v3"), load_gpu("h200_sxm"), parallel, weights_dtype="fp8_block"
+        load_model("deepseek-v3"), load_gpu("h200_sxm"), parallel, weights_dtype="fp8_block", overhead=VLLM
     )
     ops = {op.name for op in latency.plan.per_token}
     exchange = {"MoE all-reduce", "token all-gather", "token reduce-scatter", "dispatch", "combine"}

@@ -3,6 +3,7 @@
 import pytest
 
 from simserve.core import Chunk, Request
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.hardware import load_gpu
 from simserve.latency import IDEAL_OVERHEAD, compile_step_latency, explain_step
 from simserve.model import Parallelism, load_model
@@ -28,7 +29,9 @@ def test_parts_add_up(model, gpu, parallel, chunks):
 
 
 def test_a_layer_runs_its_kernels_as_often_as_there_are_layers():
-    latency = compile_step_latency(load_model("deepseek-v3"), load_gpu("h200_sxm"), Parallelism(tp=8))
+    latency = compile_step_latency(
+        load_model("deepseek-v3"), load_gpu("h200_sxm"), Parallelism(tp=8), overhead=VLLM
+    )
     calls = {part.name: part.calls for part in explain_step(latency, 8, 8000)}
     assert calls["MLA attention, decode"] == calls["attention out"] == 61
     assert calls["MLP up"] == 3

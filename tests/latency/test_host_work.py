@@ -2,8 +2,9 @@
 
 import pytest
 
+from simserve.engines.overheads import overhead_named
 from simserve.hardware import load_gpu
-from simserve.latency import compile_step_latency, overhead_named
+from simserve.latency import compile_step_latency
 from simserve.model import Parallelism, load_model
 
 

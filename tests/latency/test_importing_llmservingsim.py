@@ -6,6 +6,7 @@ import pytest
 from extra_profiles import FOLDER, needs_extra, read_extra
 
 from simserve.core import Chunk, Request
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.errors import ProfileError
 from simserve.hardware import load_gpu
 from simserve.latency import ProfileStore, compile_step_latency
@@ -46,7 +47,11 @@ def test_steps_of_measured_parts_take_what_was_measured(tmp_path):
     """A chunk on a cached prefix, decodes beside it, and the kernels that only move memory."""
     list(import_llmservingsim(FOLDER, tmp_path, ["rtx_4090"]))
     latency = compile_step_latency(
-        load_model("llama-3.1-8b"), load_gpu("rtx_4090"), Parallelism(), profiles=ProfileStore([tmp_path])
+        load_model("llama-3.1-8b"),
+        load_gpu("rtx_4090"),
+        Parallelism(),
+        profiles=ProfileStore([tmp_path]),
+        overhead=VLLM,
     )
     rows = read_extra(f"{NAME}_attention")
     shape = (rows.prefill_chunk == 256) & (rows.kv_prefill == 1024)

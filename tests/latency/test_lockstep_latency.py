@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from simserve.core import Chunk, Request
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.experts import contiguous, pick_shares, sample_counts
 from simserve.experts.popularity import Zipf
 from simserve.experts.rank_load import RankMaximum
@@ -33,6 +34,7 @@ def group(
         all2all=all2all,
         redundant_experts=redundant,
         overlap=OverlapSpec.model_validate({"two_batch": two_batch, "min_decode_tokens": 2}),
+        overhead=VLLM,
     )
 
 
@@ -45,8 +47,8 @@ def step_ms(latency: LockstepLatency, batches: list[int], context: int = 2000, m
 @pytest.mark.parametrize("tp", [1, 2])
 def test_one_rank_is_the_plain_latency_bit_for_bit(tp: int) -> None:
     model, parallel = load_model("qwen3-30b-a3b"), Parallelism(tp=tp)
-    plain = compile_step_latency(model, H100, parallel, expert_load="balanced")
-    one = compile_lockstep_latency(model, H100, parallel, expert_load="balanced")
+    plain = compile_step_latency(model, H100, parallel, expert_load="balanced", overhead=VLLM)
+    one = compile_lockstep_latency(model, H100, parallel, expert_load="balanced", overhead=VLLM)
     contexts = np.arange(1000, 1300)[None, :]
     for batch in (1, 7, 64, 511, 700):
         runs = one.decode_run_ns(np.array([batch]), contexts, None)[0]
@@ -140,7 +142,7 @@ def test_longcat_hides_its_experts_beside_dense_layers() -> None:
     for scmoe in ("auto", "off"):
         overlap = OverlapSpec.model_validate({"scmoe": scmoe})
         latency = compile_lockstep_latency(
-            model, H100, Parallelism(dp=32, ep=32), weights_dtype="fp8_block", overlap=overlap
+            model, H100, Parallelism(dp=32, ep=32), weights_dtype="fp8_block", overlap=overlap, overhead=VLLM
         )
         times.append(step_ms(latency, [64] * 32))
     assert times[0] < times[1]

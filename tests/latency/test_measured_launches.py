@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.hardware import load_gpu
 from simserve.latency import ProfileStore
 from simserve.latency.afd import FfnGpus, compile_afd_latency
@@ -32,12 +33,16 @@ def profiles(tmp_path: Path) -> ProfileStore:
 
 
 def test_measured_launches_hold_with_drafts_and_remote_experts_too(profiles: ProfileStore) -> None:
-    plain = compile_step_latency(MODEL, H200, ONE, profiles=profiles).overhead
-    drafting = compile_verifying_latency(MODEL, H200, ONE, None, 2, profiles=profiles).overhead
-    group = compile_lockstep_latency(MODEL, H200, TWO, profiles=profiles).overhead
-    drafting_group = compile_speculative_latency(MODEL, H200, TWO, None, 2, profiles=profiles).overhead
+    plain = compile_step_latency(MODEL, H200, ONE, profiles=profiles, overhead=VLLM).overhead
+    drafting = compile_verifying_latency(MODEL, H200, ONE, None, 2, profiles=profiles, overhead=VLLM).overhead
+    group = compile_lockstep_latency(MODEL, H200, TWO, profiles=profiles, overhead=VLLM).overhead
+    drafting_group = compile_speculative_latency(
+        MODEL, H200, TWO, None, 2, profiles=profiles, overhead=VLLM
+    ).overhead
     side = FfnGpus(H200, 2, 1, None)
-    remote = compile_afd_latency(MODEL, H200, Parallelism(dp=2), side, profiles=profiles).overhead
+    remote = compile_afd_latency(
+        MODEL, H200, Parallelism(dp=2), side, profiles=profiles, overhead=VLLM
+    ).overhead
     for overhead in (plain, drafting, group, drafting_group, remote):
         assert overhead.provenance["launch_layer_us"].startswith("measured: 5.0 us per kernel")
         assert overhead.provenance["step_us"].endswith("measured: 3.0 us to launch a CUDA graph")

@@ -5,10 +5,10 @@ from dataclasses import fields
 import pytest
 
 from simserve.core import Chunk, Request
+from simserve.engines.overheads import OVERHEADS, overhead_named, with_graphs
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
-from simserve.latency import OVERHEADS, EngineOverhead, compile_step_latency, overhead_named
-from simserve.latency.overhead import is_built_in, with_graphs
+from simserve.latency import EngineOverhead, compile_step_latency
 from simserve.model import Parallelism, load_model
 
 
@@ -56,7 +56,13 @@ def test_capture_sizes_follow_the_engines():
 
 @pytest.mark.parametrize("overhead", [it for it in OVERHEADS.values() if it.name != "ideal"])
 def test_every_constant_says_where_it_comes_from(overhead):
-    constants = {field.name for field in fields(overhead)} - {"name", "kernels", "provenance"}
+    constants = {field.name for field in fields(overhead)} - {
+        "name",
+        "kernels",
+        "two_batch",
+        "built_in",
+        "provenance",
+    }
     assert set(overhead.provenance) == constants
 
 
@@ -65,9 +71,7 @@ def test_graphs_up_to_a_size_are_a_name_of_their_own():
     few = with_graphs(overhead_named("vllm"), 20)
     assert few.capture_sizes == (1, 2, 4, 8, 16, 20)
     assert overhead_named("vllm, graphs up to 20") == few
-    assert is_built_in(few)
-    assert not is_built_in(EngineOverhead("vllm, graphs up to 20", capture_sizes=(1, 2)))
-    assert not is_built_in(EngineOverhead("overheads/mine.yaml"))
+    assert few.built_in
     assert few.name not in OVERHEADS
 
 

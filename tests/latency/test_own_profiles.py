@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from simserve.core import Chunk, Request
+from simserve.engines.overheads import read_overhead
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.experts import contiguous
 from simserve.experts.rank_load import RankMaximum
 from simserve.latency import ProfileStore, explain_step
@@ -24,7 +26,7 @@ from simserve.latency.kernels.mla import Latent, MlaDecode, latent_rows
 from simserve.latency.kernels.mla_prefill import MlaPrefill
 from simserve.latency.kernels.prefill import PrefillAttention
 from simserve.latency.moe import GatheredGroup, MoeLayers
-from simserve.latency.overhead import IDEAL, VLLM, measured_host_link, with_measured_launches
+from simserve.latency.overhead import IDEAL, measured_host_link, with_measured_launches
 from simserve.latency.step_time import TableLatency
 from simserve.latency.tables.profiles import ProfileTable, write_profile
 from simserve.latency.tables.roofline import Cost, LinearOp, Peaks
@@ -223,7 +225,8 @@ def test_launches_change_nothing_without_graphs_nor_under_a_file_of_constants(tm
     """A device without graphs was timed with its launches; calibrated constants hold them already."""
     assert with_measured_launches(VLLM, launches(tmp_path / "cpu", ("eager",)), PLAN) is VLLM
     gpu = launches(tmp_path / "gpu", ("eager", "graph"))
-    calibrated = replace(VLLM, name="mine.yaml", launch_layer_us=1.0)
+    (tmp_path / "mine.yaml").write_text("base: vllm\nlaunch_layer_us: 1.0\n")
+    calibrated = read_overhead(tmp_path / "mine.yaml")
     assert with_measured_launches(calibrated, gpu, PLAN) is calibrated
     assert with_measured_launches(IDEAL, gpu, PLAN) is IDEAL
 

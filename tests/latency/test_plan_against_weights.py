@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from simserve.core import Chunk, Request
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency
@@ -162,7 +163,8 @@ def test_the_output_gate_of_qwen35_takes_time() -> None:
     spec = load_model("qwen3.5-397b-a17b")
     plain = replace(spec, layers=tuple(_without_gate(group) for group in spec.layers))
     times = [
-        compile_step_latency(it, H100, Parallelism(tp=8)).step_ns(8192, 8192 * 10, ()) for it in (spec, plain)
+        compile_step_latency(it, H100, Parallelism(tp=8), overhead=VLLM).step_ns(8192, 8192 * 10, ())
+        for it in (spec, plain)
     ]
     # 15 layers x 8192 tokens x 4096 x 1024 outputs more: 2 FLOPs each at no more than 989 TFLOP/s
     assert times[0] - times[1] > 15 * 2 * 8192 * 4096 * 1024 / 989e12 * 1e9
@@ -181,7 +183,7 @@ def test_index_heads_of_glm5_are_priced_as_they_are() -> None:
     assert isinstance(attention, MlaAttention)
     assert (attention.index_n_heads, attention.index_head_dim) == (32, 128)
     doubled = replace(spec, layers=tuple(_with_index_heads(group, 64) for group in spec.layers))
-    latencies = [compile_step_latency(it, H100, Parallelism(tp=8)) for it in (spec, doubled)]
+    latencies = [compile_step_latency(it, H100, Parallelism(tp=8), overhead=VLLM) for it in (spec, doubled)]
     chunk = Chunk(Request(0, 0, 67584, 1), 2048, 65536, last=False)
     few, many = (it.step_ns(0, 0, (chunk,)) for it in latencies)
     pairs = 2048 * (65536 + 1024.5) * 78  # of all layers

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from simserve.core import Chunk, Request
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.hardware import load_gpu
 from simserve.latency.base import PAGE
 from simserve.latency.compile import compile_lockstep_latency, compile_step_latency
-from simserve.latency.overhead import IDEAL, VLLM
+from simserve.latency.overhead import IDEAL
 from simserve.latency.spec_decode import compile_speculative_latency, compile_verifying_latency
 from simserve.latency.verifying import graphs_of
 from simserve.model import Parallelism, load_model

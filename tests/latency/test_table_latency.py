@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from simserve.core import Chunk, Request
+from simserve.engines.overheads import OVERHEADS
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.errors import ProfileError, ScenarioError
 from simserve.hardware import load_gpu
-from simserve.latency import OVERHEADS, PAGE, PROVENANCE, TableLatency, compile_step_latency, shipped_profiles
-from simserve.latency.overhead import IDEAL, VLLM, EngineOverhead
+from simserve.latency import PAGE, PROVENANCE, TableLatency, compile_step_latency, shipped_profiles
+from simserve.latency.overhead import IDEAL, EngineOverhead
 from simserve.model import Parallelism, load_model
 
 
@@ -17,7 +19,7 @@ def chunk(tokens: int, cached: int = 0, last: bool = True) -> Chunk:
 
 def compiled(model: str = "llama-3.1-8b", gpu: str = "h100_sxm", **options) -> TableLatency:
     parallel = Parallelism(**{k: options.pop(k) for k in ("tp", "pp", "dp", "ep") if k in options})
-    return compile_step_latency(load_model(model), load_gpu(gpu), parallel, **options)
+    return compile_step_latency(load_model(model), load_gpu(gpu), parallel, **({"overhead": VLLM} | options))
 
 
 @pytest.mark.parametrize(

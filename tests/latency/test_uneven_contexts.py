@@ -15,11 +15,11 @@ import pytest
 from extra_profiles import needs_extra, read_extra
 from test_attention_rules import FILES, kernels, measured
 
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency, shipped_profiles
 from simserve.latency.kernels.decode import Lengths, WalkTail, parts_of, splits
 from simserve.latency.kernels.heads import Heads
-from simserve.latency.overhead import VLLM
 from simserve.model import load_model
 from simserve.model.spec import Parallelism
 
@@ -171,7 +171,7 @@ def test_who_minds(gpu, minds):
 
 def test_a_step_of_unequal_contexts():
     model, gpu = load_model("llama-3.1-8b"), load_gpu("rtx_pro_6000")
-    latency = compile_step_latency(model, gpu, Parallelism())
+    latency = compile_step_latency(model, gpu, Parallelism(), overhead=VLLM)
     assert latency.uneven is not None
     level_ns = latency.uneven.level_ns(lengths([4000] + [1000] * 63))
     tail = latency.plan.attention[0].tail
@@ -188,7 +188,9 @@ def test_a_short_max_model_len_lets_graphs_split():
     """Captured for 4,096 tokens, one sequence of 4,000 is cut in parts; captured for 131,072, hardly."""
     model, gpu = load_model("llama-3.1-8b"), load_gpu("rtx_pro_6000")
     short, long = (
-        compile_step_latency(model, gpu, Parallelism(), max_model_len=most).step_ns(1, 4000, ())
+        compile_step_latency(model, gpu, Parallelism(), max_model_len=most, overhead=VLLM).step_ns(
+            1, 4000, ()
+        )
         for most in (4096, 131_072)
     )
     assert short < 0.9 * long

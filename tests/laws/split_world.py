@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from simserve.core import Result, Trace
-from simserve.engines.base import POLICIES, SPLITS
+from simserve.engines.base import POLICIES, SplitEngine
+from simserve.engines.presets import ENGINES
 from simserve.model.kv import KvTransferSize
 from simserve.router.base import ROUTERS
 from simserve.sim import GroupSpec, LocalRule, ReplicaSpec, SplitSpec, SwitchRule, simulate
@@ -76,7 +77,7 @@ class SplitWorld:
         ]
 
     def _side(self, role: Any, count: int, latency: Any, stages: int, trace: Trace) -> list[ReplicaSpec]:
-        engine = SPLITS.get(self.policy)
+        engine = halves_of(self.policy)
         made = {"prefill": engine.prefill, "decode": engine.decode}.get(role) or POLICIES.get(self.policy)
         plain: Any = PlainLatency(*latency, stages=stages, hop=7 if stages > 1 else 0)
         group = None
@@ -117,7 +118,7 @@ class SplitWorld:
         router = ROUTERS.get(self.router)
         roles = ["prefill", "decode"] + ["mixed"] * bool(self.mixed)
         return SplitSpec(
-            engine=SPLITS.get(self.policy),
+            engine=halves_of(self.policy),
             routers={
                 role: router(router.Params(**(self.router_params if role != "decode" else {})), seed=3)
                 for role in roles
@@ -151,10 +152,17 @@ ROUTING: list[dict[str, Any]] = [
 ]
 
 
+def halves_of(policy: str) -> SplitEngine:
+    """The engine's halves."""
+    halves = ENGINES[policy].disagg
+    assert halves is not None
+    return halves
+
+
 @st.composite
 def split_worlds(draw: st.DrawFn, policy: str = "vllm") -> SplitWorld:
     """Worlds of one engine, with other shapes, links and rules."""
-    engine = SPLITS.get(policy)
+    engine = halves_of(policy)
     local = st.sampled_from([None, None, LocalRule(4, None), LocalRule(0, 2)])
     kept = draw(local) if engine.computes_prompts else None
     return SplitWorld(

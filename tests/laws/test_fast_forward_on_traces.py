@@ -10,6 +10,7 @@ import pytest
 
 from simserve.core import Result, Trace
 from simserve.engines.base import POLICIES
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency
 from simserve.latency.base import StepLatency
@@ -125,7 +126,7 @@ def test_the_stamps_tie_with_each_other_and_with_steps() -> None:
 @pytest.mark.parametrize("policy", ["vllm", "sglang"])
 def test_fast_forward_is_stepping_on_measured_kernels(policy: str) -> None:
     one, other = (
-        compile_step_latency(load_model("llama-3.1-8b"), load_gpu("h100_sxm"), Parallelism())
+        compile_step_latency(load_model("llama-3.1-8b"), load_gpu("h100_sxm"), Parallelism(), overhead=VLLM)
         for _ in range(2)
     )
     agree_under_pressure(SLICES["azure conversation"], policy, one, other)

@@ -1,6 +1,6 @@
 """Memory that cannot hold everybody: all finish, the oldest is never set back, and it takes no time.
 
-What is larger than the whole cache is refused (`engine/test_known_failures`, A1). Here everybody fits alone.
+What is larger than the whole cache is refused (`sim/test_reported_failures`, A1). Here everybody fits alone.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.core import Result, Status, Trace
-from simserve.engines.base import SPLITS
+from simserve.engines.presets import ENGINES
 from simserve.sim import LocalRule, SwitchRule
 from tests.laws.checkers import (
     LawBroken,
@@ -26,7 +26,7 @@ from tests.laws.settings import few, fewer
 from tests.laws.split_world import LAYERS, TOKEN_BYTES, SplitWorld, split_worlds
 from tests.laws.world import MAX_MODEL_LEN, World, make_trace, traces
 
-every_engine = pytest.mark.parametrize("policy", SPLITS.names())
+every_engine = pytest.mark.parametrize("policy", [name for name, engine in ENGINES.items() if engine.disagg])
 
 
 def split_rows(result: Result) -> np.ndarray:

@@ -10,6 +10,7 @@ import pytest
 
 from simserve.deploy.build import build
 from simserve.engines.base import POLICIES
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency
 from simserve.latency.step_time import TableLatency
@@ -48,7 +49,9 @@ transfer: {{link: rdma_400g}}
 
 
 def latency(pp: int = 1) -> TableLatency:
-    return compile_step_latency(load_model("llama-3.1-8b"), load_gpu("rtx_pro_6000"), Parallelism(pp=pp))
+    return compile_step_latency(
+        load_model("llama-3.1-8b"), load_gpu("rtx_pro_6000"), Parallelism(pp=pp), overhead=VLLM
+    )
 
 
 @pytest.mark.parametrize("policy", ["vllm", "sglang", "static"])

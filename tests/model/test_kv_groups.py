@@ -6,7 +6,7 @@ import pytest
 
 from simserve.hardware import load_gpu
 from simserve.model import Parallelism, load_model, memory_ledger
-from simserve.model.kv import CLOSE_BEFORE_19, KvGroups, kv_groups
+from simserve.model.kv import KvGroups, kv_groups
 from simserve.model.spec import DenseFfn, GqaAttention, LayerGroup, MlaAttention, ModelSpec
 
 
@@ -39,7 +39,7 @@ def test_groups_are_equally_large(
 def test_older_versions_pad_less() -> None:
     """0.15.1 takes the larger number only below 1.25 times: 12 and 15 are three groups there, two later."""
     made = model(12, 15, window=128)
-    assert kv_groups(made, 1, CLOSE_BEFORE_19) == KvGroups((128, 0, 0), 12, 9, 1)
+    assert kv_groups(made, 1, close=1.25) == KvGroups((128, 0, 0), 12, 9, 1)
     assert kv_groups(made, 1) == KvGroups((128, 0), 15, 3, 1)
 
 

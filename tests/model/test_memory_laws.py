@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simserve.engines.presets import ENGINES
+from simserve.engines.presets import PRESETS
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.model import (
@@ -104,7 +104,7 @@ def test_quantised_latents_are_held_in_16_bit_too(tp: int, gib: float) -> None:
     assert "absorbed attention" not in {one.name for one in raw_ledger(_settings("deepseek-v3")).lines}
 
 
-@pytest.mark.parametrize("engine", [name for name in ENGINES if name.startswith(("vllm", "sglang"))])
+@pytest.mark.parametrize("engine", [name for name in PRESETS if name.startswith(("vllm", "sglang"))])
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-30b-a3b", "deepseek-v2-lite", "gemma-3-4b"])
 def test_more_slots_and_tokens_never_leave_more_and_a_larger_share_does(model: str, engine: str) -> None:
     base = _settings(model, engine=engine)

@@ -12,8 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from simserve.cli import app
+from simserve.engines.overheads import overhead_named
 from simserve.hardware import load_gpu
-from simserve.latency import ProfileStore, compile_step_latency, explain_step, overhead_named
+from simserve.latency import ProfileStore, compile_step_latency, explain_step
 from simserve.model import Parallelism, load_model
 from simserve.profiler import device
 from simserve.profiler.checking.check import check_profile

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simserve.deploy.build import Deployment, build
-from simserve.engines.presets import ENGINES, engine_preset
+from simserve.engines.presets import PRESETS, engine_preset
 from simserve.engines.sglang import SglangParams
 from simserve.engines.sglang.options import NOT_MODELLED as NOT_IN_SGLANG
 from simserve.engines.vllm import VllmParams
@@ -140,7 +140,7 @@ def test_no_option_is_both_modelled_and_not() -> None:
 
 
 def test_every_preset_names_its_source() -> None:
-    assert all(preset.source for preset in ENGINES.values())
+    assert all(preset.source for preset in PRESETS.values())
 
 
 def documented() -> dict[str, str]:

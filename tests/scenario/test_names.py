@@ -6,7 +6,7 @@ import pytest
 
 from simserve.deploy.build import build
 from simserve.deploy.manifest import manifest_of, resolved_yaml
-from simserve.engines.presets import ENGINES, engine_called
+from simserve.engines.presets import PRESETS, engine_called
 from simserve.errors import ScenarioError
 from simserve.scenario.load import LoadedScenario, changed, load_scenario
 
@@ -50,7 +50,7 @@ def test_tensorrt_llm_is_refused_with_what_there_is_of_it() -> None:
 
 
 def test_every_preset_answers_to_its_release() -> None:
-    for preset in ENGINES.values():
+    for preset in PRESETS.values():
         if preset.release:
             assert engine_called(f"{preset.policy}=={preset.release}") == preset.name
 

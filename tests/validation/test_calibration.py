@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simserve.engines.overheads import read_overhead
 from simserve.errors import ScenarioError
-from simserve.latency.overhead import read_overhead
 from simserve.validation.calibration import calibrate
 from simserve.validation.measured_replay import replay
 from simserve.validation.measured_runs import MeasuredRun

@@ -7,8 +7,8 @@ import pytest
 
 from simserve.core import Status
 from simserve.deploy.build import build
+from simserve.engines.overheads import read_overhead
 from simserve.errors import ScenarioError
-from simserve.latency.overhead import read_overhead
 from simserve.router.least import RoundRobinRouter
 from simserve.scenario import Scenario
 from simserve.sim import simulate

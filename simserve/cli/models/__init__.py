@@ -137,8 +137,7 @@ def _ledger(
     spec: ModelSpec, gpu: str, degrees: Parallelism, weights_dtype: WeightsDtype, kv_dtype: str, engine: str
 ) -> MemoryLedger:
     from simserve.deploy.engine import placement_of
-    from simserve.deploy.kv_tiers import vllm_groups
-    from simserve.engines.presets import engine_preset
+    from simserve.engines.presets import ENGINES, engine_preset
     from simserve.hardware import load_gpu
     from simserve.model import memory_ledger, memory_rules
 
@@ -158,9 +157,7 @@ def _ledger(
         max_num_batched_tokens=budget,
         max_num_seqs=int(defaults.get("max_num_seqs", 256)),
         rules=memory_rules(preset.name),
-        kv_groups=vllm_groups(spec, defaults, budget)
-        if preset.policy == "vllm" and degrees.pp == 1
-        else None,
+        kv_groups=ENGINES[preset.policy].kv_groups(spec, defaults, budget) if degrees.pp == 1 else None,
     )
 
 

@@ -171,9 +171,10 @@ def model_steps(
 ) -> ModelSteps:
     """Return where the time goes, with the overhead of the named engine version."""
     from simserve.core import Chunk, Request
+    from simserve.engines.overheads import OVERHEADS
     from simserve.engines.presets import engine_preset
     from simserve.hardware import load_gpu
-    from simserve.latency import OVERHEADS, compile_step_latency, explain_step
+    from simserve.latency import compile_step_latency, explain_step
 
     load.check()
     overhead = OVERHEADS.get(engine_preset(engine).policy, OVERHEADS["vllm"])

@@ -117,9 +117,10 @@ def step(
     Example: simserve profile step llama-3.1-70b h100_sxm --tp 4 --decodes 64 --context 2048
     """
     from simserve.core import Chunk, Request
+    from simserve.engines.overheads import overhead_named
     from simserve.errors import ScenarioError
     from simserve.hardware import load_gpu
-    from simserve.latency import ProfileStore, compile_step_latency, explain_step, overhead_named
+    from simserve.latency import ProfileStore, compile_step_latency, explain_step
     from simserve.model import Parallelism, load_model
 
     if decodes <= 0 and prefill <= 0:

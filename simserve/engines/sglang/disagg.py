@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from simserve.core import Batch, Request, Wait, WaitReason
 from simserve.core.request import KvMoved, PrefillRequest
-from simserve.engines.base import SPLITS, Mover, SplitEngine
+from simserve.engines.base import Mover, SplitEngine
 from simserve.engines.sglang.decode import Results
 from simserve.engines.sglang.options import CLIP_MAX_NEW_TOKENS, SglangParams
 from simserve.engines.sglang.scheduler import SglangPolicy
@@ -300,16 +300,14 @@ def _longest(sequence: Sequence) -> int:
     return sequence.request.prompt_tokens + min(sequence.most_outputs, CLIP_MAX_NEW_TOKENS)
 
 
-SPLITS.register("sglang")(
-    SplitEngine(
-        prefill=SglangPrefillPolicy,
-        decode=SglangDecodePolicy,
-        overlap="chunk",
-        room_first=True,
-        computes_prompts=False,
-        first_token="prefill",
-        handshake_ms=2.0,
-        lease_s=None,
-        source="SGLang's disaggregation mode (room on the decode side first, KV sent after each chunk)",
-    )
+DISAGG = SplitEngine(
+    prefill=SglangPrefillPolicy,
+    decode=SglangDecodePolicy,
+    overlap="chunk",
+    room_first=True,
+    computes_prompts=False,
+    first_token="prefill",
+    handshake_ms=2.0,
+    lease_s=None,
+    source="SGLang's disaggregation mode (room on the decode side first, KV sent after each chunk)",
 )

@@ -1,8 +1,9 @@
 """The scheduler of vLLM V1, by version (domain rules read in vLLM 0.15.1, 0.19.0 and 0.33.0)."""
 
 from simserve.engines.vllm.disagg import VllmSplitPolicy
+from simserve.engines.vllm.engine import VLLM
 from simserve.engines.vllm.options import VllmParams
 from simserve.engines.vllm.scheduler import VllmPolicy
 from simserve.engines.vllm.spec_decode import VllmSplitDraftingPolicy
 
-__all__ = ["VllmParams", "VllmPolicy", "VllmSplitDraftingPolicy", "VllmSplitPolicy"]
+__all__ = ["VLLM", "VllmParams", "VllmPolicy", "VllmSplitDraftingPolicy", "VllmSplitPolicy"]

@@ -13,7 +13,7 @@ from collections import deque
 
 from simserve.core import Batch, Chunk, Request, Wait, WaitReason
 from simserve.core.request import DecodeRequest, KvMoved, PrefillRequest
-from simserve.engines.base import SPLITS, Mover, SplitEngine
+from simserve.engines.base import Mover, SplitEngine
 from simserve.engines.vllm.scheduler import VllmPolicy
 from simserve.engines.vllm.waiting import WaitingQueue
 from simserve.kvcache import PrefixCache, blocks_for
@@ -229,16 +229,14 @@ class VllmSplitPolicy(VllmPolicy):
             pool.release(request, request.known)
 
 
-SPLITS.register("vllm")(
-    SplitEngine(
-        prefill=VllmSplitPolicy,
-        decode=VllmSplitPolicy,
-        overlap="request",
-        room_first=False,
-        computes_prompts=True,
-        first_token="decode",
-        handshake_ms=0.4,
-        lease_s=None,
-        source="vLLM V1 with the NIXL connector (pull)",
-    )
+DISAGG = SplitEngine(
+    prefill=VllmSplitPolicy,
+    decode=VllmSplitPolicy,
+    overlap="request",
+    room_first=False,
+    computes_prompts=True,
+    first_token="decode",
+    handshake_ms=0.4,
+    lease_s=None,
+    source="vLLM V1 with the NIXL connector (pull)",
 )

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from simserve.core import Batch, Chunk, Request, Wait, WaitReason
 from simserve.core.batch import Drafting, VerifyBatch
 from simserve.core.request import Acceptance
-from simserve.engines.base import DRAFTERS, DraftingEngine
+from simserve.engines.base import DraftingEngine
 from simserve.engines.spec_decode import DraftedDecodes, DraftPool, Pause
 from simserve.engines.vllm.disagg import VllmSplitPolicy
 from simserve.engines.vllm.options import VllmParams
@@ -325,12 +325,10 @@ def _settings(params: BaseModel, method: str) -> BaseModel:
     return params
 
 
-DRAFTERS.register("vllm")(
-    DraftingEngine(
-        whole=VllmDraftingPolicy,
-        decode=VllmSplitDraftingPolicy,
-        drafting=_drafting,
-        settings=_settings,
-        source="vLLM 0.33.0's scheduler with speculative_config",
-    )
+SPEC_DECODE = DraftingEngine(
+    whole=VllmDraftingPolicy,
+    decode=VllmSplitDraftingPolicy,
+    drafting=_drafting,
+    settings=_settings,
+    source="vLLM 0.33.0's scheduler with speculative_config",
 )

@@ -13,6 +13,7 @@ import pytest
 
 from simserve.core import Chunk, Request, Result, Status
 from simserve.engines.base import POLICIES
+from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.errors import InvariantError
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency
@@ -112,7 +113,9 @@ def test_b6_ttft_contains_the_queue_and_shows_it_apart() -> None:
 
 def test_e3_no_time_is_negative_or_missing_outside_the_tables() -> None:
     """Batches, contexts and chunks far beyond what was measured; what was extrapolated is said."""
-    latency = compile_step_latency(load_model("llama-3.1-8b"), load_gpu("h100_sxm"), Parallelism(tp=8))
+    latency = compile_step_latency(
+        load_model("llama-3.1-8b"), load_gpu("h100_sxm"), Parallelism(tp=8), overhead=VLLM
+    )
     for sequences, page in ((1, 0), (1, 2000), (5000, 0), (5000, 100)):
         times = np.diff(np.asarray(latency.decode_page(sequences, page)))
         assert times.min() >= 1, f"{sequences} sequences, page {page}"
