@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test quick durations lint clean chromium fidelity reference
+.PHONY: demo test quick durations docs gallery lint clean chromium fidelity reference
 
 demo: $(VENV)/.installed
 	@$(BIN)/simserve run scenarios/pd_split.yaml --force
@@ -34,6 +34,13 @@ lint: $(VENV)/.installed-dev
 fidelity: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.fidelity
 
+# The documentation as a site, in build/site. Reports of the gallery that are there already are kept.
+docs: $(VENV)/.installed-docs gallery
+	$(BIN)/python -m mkdocs build --strict
+
+gallery: $(VENV)/.installed-docs
+	$(BIN)/python -m docsite.gallery
+
 # docs/reference: every key of a scenario and every command, from the program itself.
 reference: $(VENV)/.installed
 	$(BIN)/python -m simserve.cli.reference docs/reference
@@ -51,7 +58,12 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@echo "installing simserve and its development tools into $(VENV) (a few minutes, once) ..."
 	@$(PIP) --editable '.[dev]'
-	@touch $@ $(VENV)/.installed
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-docs
+
+$(VENV)/.installed-docs: pyproject.toml | $(VENV)/bin/python
+	@echo "installing simserve and what builds its site into $(VENV) (a minute, once) ..."
+	@$(PIP) --editable '.[docs,search]'
+	@touch $@
 
 # The report is tested in a real browser.
 chromium:

@@ -24,7 +24,8 @@ from tests.places import SHARED
 from tests.sim.plain_latency import PlainLatency
 
 TRACES = SHARED / "traces"
-pytestmark = pytest.mark.reference("traces")
+needs_traces = pytest.mark.reference("traces")
+pytestmark = needs_traces
 MS = 1_000_000
 
 ROUND = (8 * MS, 0, 0, 0)

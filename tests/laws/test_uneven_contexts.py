@@ -26,6 +26,7 @@ from tests.laws.test_fast_forward_on_traces import (
     PARAMS,
     SLICES,
     agree_under_pressure,
+    needs_traces,
     piece,
     run,
 )
@@ -54,11 +55,13 @@ def latency(pp: int = 1) -> TableLatency:
     )
 
 
+@needs_traces
 @pytest.mark.parametrize("policy", ["vllm", "sglang", "static"])
 def test_fast_forward_is_stepping(policy: str) -> None:
     agree_under_pressure(SLICES["azure conversation"], policy, latency(), latency())
 
 
+@needs_traces
 def test_pipelines_mind_lengths_too() -> None:
     part = SLICES["azure conversation"]
     trace = piece(part)
@@ -87,6 +90,7 @@ def test_both_sides_of_a_split_mind_lengths(tmp_path: Path) -> None:
     assert (results[0].last_token_ns > results[0].first_token_ns).all()
 
 
+@needs_traces
 def test_lanes_know_the_contexts_of_their_members(monkeypatch: pytest.MonkeyPatch) -> None:
     """After every decision: the lane's sum is the batch's, its longest is the longest answer's."""
     seen = []
@@ -115,6 +119,7 @@ def test_lanes_know_the_contexts_of_their_members(monkeypatch: pytest.MonkeyPatc
     assert len(set(seen)) > 10
 
 
+@needs_traces
 def test_unequal_contexts_cost_time() -> None:
     """The same traffic with every prompt of the mean length is served sooner."""
     part = SLICES["azure conversation"]
@@ -125,6 +130,7 @@ def test_unequal_contexts_cost_time() -> None:
     assert ends[1] < ends[0]
 
 
+@needs_traces
 def test_what_is_added_is_booked() -> None:
     """Time by provenance adds up to the busy time, with what unequal contexts add in it."""
     part = SLICES["azure conversation"]
