@@ -72,6 +72,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         place = posixpath.normpath(posixpath.join(posixpath.dirname(original), target))
         if place.startswith(f"{DOCS}/") and not (ROOT / place).is_dir():
             found = place.removeprefix(f"{DOCS}/")
+            text = title(ROOT / place) if text == target else text
         elif place in BESIDE:
             found = BESIDE[place]
         elif (ROOT / place).exists():
@@ -83,6 +84,14 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if part.startswith("```") else LINK.sub(turned, part) for part in parts)
+
+
+def title(path: Path) -> str:
+    """Return the heading of a page; the name of the file if that has none."""
+    heading = (
+        re.search(r"^# (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE) if path.is_file() else None
+    )
+    return heading[1] if heading and path.suffix == ".md" else path.name
 
 
 def api_page() -> str:

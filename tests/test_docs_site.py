@@ -7,7 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -62,12 +65,33 @@ def test_reports_are_embedded(site: Path, browser) -> None:
     page.close()
 
 
+def test_search_finds_and_asks_nobody_else(site: Path, browser) -> None:
+    handler = partial(SimpleHTTPRequestHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        here = f"http://127.0.0.1:{server.server_port}"
+        page, asked = browser.new_page(), []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{here}/index.html")
+        page.get_by_role("textbox", name="Search").fill("goodput")
+        page.locator(".md-search-result__link").first.wait_for()
+        assert [url for url in asked if not url.startswith((here, "blob:", "data:"))] == []
+        page.close()
+        server.shutdown()
+
+
 def test_every_name_and_every_command_has_its_entry(site: Path) -> None:
     api = (site / "reference" / "api.html").read_text(encoding="utf-8")
     assert all(re.search(rf'id="(simserve\.api\.)?{name}"', api) for name in simserve.__all__)
     cli = (site / "reference" / "cli.html").read_text(encoding="utf-8")
     plain = re.sub("</?code>", "", cli)
     assert all(f">simserve {name}<" in plain for name in ("run", "size", "trace show"))
+
+
+def test_the_first_page_names_pages_by_their_titles(site: Path) -> None:
+    first = (site / "index.html").read_text(encoding="utf-8")
+    assert ">Step latency</a></td>" in first
+    assert ".md</a>" not in first
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import typer
 from typer.cli import get_docs_for_click
 
-from simserve.cli import app
+from simserve.cli import SUB_APPS, app
 from simserve.engines.presets import PRESETS
 from simserve.hardware import gpu_names, load_gpu
 from simserve.latency.tables.profiles import ProfileStore
@@ -99,10 +101,19 @@ def cli_reference() -> str:
     group = typer.main.get_command(app)
     context = typer.Context(group, info_name="simserve")
     text = get_docs_for_click(obj=group, ctx=context, name="simserve", title="Every command")
+    whole, *_ = re.split(rf"^## `simserve (?:{'|'.join(SUB_APPS)})`$", text, flags=re.MULTILINE)
+    text = whole + "".join(_of_sub_app(name) for name in SUB_APPS)
     text = text.replace("\\[", "[")  # brackets that the terminal's markup would take
     made = "Made from `simserve COMMAND --help`: `make reference`."
     head, _, rest = text.partition("\n")
     return "\n".join(line.rstrip() for line in f"{head}\n\n{made}\n{rest}".splitlines()).rstrip() + "\n"
+
+
+def _of_sub_app(name: str) -> str:
+    """Return the section of a sub-command that has commands of its own; the list above only names it."""
+    group = typer.main.get_group(importlib.import_module(f"simserve.cli.{name}").app)
+    context = typer.Context(group, info_name=f"simserve {name}")
+    return get_docs_for_click(obj=group, ctx=context, indent=1, name=f"simserve {name}")
 
 
 PAGES = {"scenario.md": scenario_reference, "cli.md": cli_reference, "names.md": names_reference}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
 import pytest
+from typer.main import get_group
 
-from simserve.cli import app
+from simserve.cli import SUB_APPS, app
 from simserve.cli.reference import PAGES
 from simserve.scenario.reference import (
     allowed_words,
@@ -43,7 +45,11 @@ def test_every_command_is_there() -> None:
     text = PAGES["cli.md"]()
     for command in app.registered_commands:
         assert command.callback is not None
-        assert f"## `simserve {command.name or command.callback.__name__}`" in text
+        assert f"\n## `simserve {command.name or command.callback.__name__}`" in text
+    for name in SUB_APPS:
+        group = get_group(importlib.import_module(f"simserve.cli.{name}").app)
+        assert text.count(f"\n## `simserve {name}`\n") == 1
+        assert all(f"\n### `simserve {name} {one}`\n" in text for one in group.commands)
 
 
 def test_types_bounds_and_defaults_in_words() -> None:
