@@ -29,9 +29,10 @@ BESIDE = {
     "kernels_profile/README.md": "kernels_profile.md",
     "scenarios": "gallery/index.md",
     "scenarios/effects": "gallery/index.md",
-    "README.md": "README.md",
 }
 """Files beside docs, and the page of the site that has them."""
+INSTEAD = BESIDE | {"README.md": "README.md"}
+"""Files that are linked to, and where such a link leads: the first page stands for the repository's own."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 OUTSIDE = re.compile(r"[a-z]+:|#|//")
 
@@ -44,7 +45,7 @@ def gallery_folder() -> Path:
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made."""
     for source, page in BESIDE.items():
-        if (ROOT / source).is_file() and page != source:
+        if (ROOT / source).is_file():
             files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
     files.append(File.generated(config, "reference/api.md", content=api_page()))
     files.append(File.generated(config, "gallery/index.md", content=gallery_index()))
@@ -73,8 +74,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if place.startswith(f"{DOCS}/") and not (ROOT / place).is_dir():
             found = place.removeprefix(f"{DOCS}/")
             text = title(ROOT / place) if text == target else text
-        elif place in BESIDE:
-            found = BESIDE[place]
+        elif place in INSTEAD:
+            found = INSTEAD[place]
         elif (ROOT / place).exists():
             return text
         else:
