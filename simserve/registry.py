@@ -22,10 +22,10 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Names of the components of one kind."""
 
-    def __init__(self, kind: str, package: str) -> None:
-        """`kind` is the word used in messages, `package` the package whose modules register themselves."""
+    def __init__(self, kind: str, *packages: str) -> None:
+        """`kind` is the word used in messages; the modules of `packages` register themselves."""
         self.kind = kind
-        self._package = package
+        self._packages = packages
         self._items: dict[str, T] = {}
         self._loaded = False
 
@@ -68,9 +68,10 @@ class Registry(Generic[T]):
         if self._loaded:
             return
         self._loaded = True
-        package = importlib.import_module(self._package)
-        for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
-            importlib.import_module(f"{self._package}.{module.name}")
+        for name in self._packages:
+            package = importlib.import_module(name)
+            for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
+                importlib.import_module(f"{name}.{module.name}")
 
     def _import(self, path: str) -> T:
         module_name, _, attribute = path.partition(":")

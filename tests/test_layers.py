@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from simserve.engines.presets import PRESETS
 
 PACKAGE = Path(__file__).parent.parent / "simserve"
 
@@ -116,3 +119,58 @@ def test_folders_and_files_stay_small() -> None:
     lines = {str(path): len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE.rglob("*.py")}
     assert crowded == {}
     assert {path: n for path, n in lines.items() if n > MOST_LINES} == {}
+
+
+# A release of an engine stands in the engine's folder, or in a docstring that says where something was read.
+# Programs that read logs and tables of named releases are the exception.
+
+READERS_OF_RELEASES = ("validation", "latency/importing")
+
+
+def engine_versions() -> list[str]:
+    """Every modelled release as it may be written: 0.33, 0.33.0."""
+    names = {preset.name.partition("-")[2] for preset in PRESETS.values()}
+    return sorted((names | {preset.release for preset in PRESETS.values()}) - {""})
+
+
+def versions_named(root: Path) -> list[str]:
+    """String constants outside docstrings that name a modelled release, with their place."""
+    version = re.compile(rf"(?<![\d.])({'|'.join(map(re.escape, engine_versions()))})(\.\d+)?(?![\d.]*\d)")
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        place = path.relative_to(root).as_posix()
+        if place.startswith(("engines/", *(f"{name}/" for name in READERS_OF_RELEASES))):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        found += [
+            f"{place}:{node.lineno}: {node.value!r}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if id(node) not in docstrings and version.search(node.value)
+        ]
+    return found
+
+
+def test_the_version_of_an_engine_stands_in_its_folder() -> None:
+    assert {"0.15", "0.15.1", "0.19", "0.33", "0.5.23"} <= set(engine_versions())
+    assert versions_named(PACKAGE) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "caught"),
+    [
+        ('newest = params.version == "0.33"', True),
+        ('PRESET = "vllm-0.19"', True),
+        ('words = f"as in SGLang 0.5.23, {x}"', True),
+        ('"""Read in vLLM 0.33.0."""', False),
+        ("share = 0.15", False),
+        ('path = "aiconfigurator-0.33.7.1"', False),
+        ('price = "10.33"', False),
+    ],
+)
+def test_a_planted_version_is_caught(tmp_path: Path, line: str, caught: bool) -> None:
+    for file in ("deploy/fault.py", "engines/vllm/own.py"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text(line)
+    assert len(versions_named(tmp_path)) == caught

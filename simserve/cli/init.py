@@ -210,7 +210,7 @@ def init(
         None, autocompletion=completion.gpus, help="GPU: `simserve gpus` lists them."
     ),
     engine: str | None = typer.Option(
-        None, autocompletion=completion.engines, help="Engine and version; default: vllm-0.33."
+        None, autocompletion=completion.engines, help="Engine and version; default: the newest vLLM."
     ),
     replicas: int | None = typer.Option(None, min=1, help="Copies of the model; default: 1."),
     tp: int | None = typer.Option(None, min=1, help="GPUs that share each copy; default: 1."),
@@ -242,7 +242,7 @@ def init(
     if sys.stdin.isatty():
         model = model or _ask("Model", _model, "llama-3.1-8b")
         gpu = gpu or _ask("GPU", _gpu, "h100_sxm")
-        engine = engine or _ask("Engine", _engine, "vllm-0.33")
+        engine = engine or _ask("Engine", _engine, _default_engine())
         replicas = replicas or _ask("Replicas", _count, "1")
         tp = tp or _ask("GPUs of each replica (tp)", _count, "1")
         if trace is None and not any(lengths.values()):
@@ -263,7 +263,7 @@ def init(
     wanted = Wanted(
         model=str(model),
         gpu=str(gpu),
-        engine=engine or "vllm-0.33",
+        engine=engine or _default_engine(),
         replicas=replicas or 1,
         tp=tp or 1,
         trace=trace,
@@ -308,6 +308,12 @@ def _gpu(answer: str) -> str:
 
     load_gpu(answer)
     return answer
+
+
+def _default_engine() -> str:
+    from simserve.engines.presets import DEFAULT_ENGINE
+
+    return DEFAULT_ENGINE
 
 
 def _engine(answer: str) -> str:

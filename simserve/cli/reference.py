@@ -13,6 +13,7 @@ from typer.cli import get_docs_for_click
 
 from simserve.cli import SUB_APPS, app
 from simserve.engines.presets import PRESETS
+from simserve.engines.vllm import VLLM
 from simserve.hardware import gpu_names, load_gpu
 from simserve.latency.tables.profiles import ProfileStore
 from simserve.model import active_params, kv_bytes_per_token, load_model, preset_names, total_params
@@ -49,10 +50,12 @@ asked back: `A100` has four forms, `H100` three. A folder of your own with `<gpu
 `words` list the words of its names, the chip first. "estimated": no kernel was measured, so every step time
 is a roofline at assumed efficiencies, which the run says.
 """
-_ENGINES = """
+_NEWEST = VLLM.presets[0]
+_ENGINES = f"""
 ## Engines
 
-An engine is found by name and version as package managers write them: `vllm==0.33`, `vLLM 0.33.0`. A bare
+An engine is found by name and version as package managers write them:
+`{VLLM.name}=={_NEWEST.version}`, `{VLLM.title} {_NEWEST.release}`. A bare
 name is the newest version that is modelled, as an unpinned installation gives; the resolved scenario pins
 it. Any other version is refused, because defaults change between versions. TensorRT-LLM's scheduler is not
 modelled.

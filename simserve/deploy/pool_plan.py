@@ -11,7 +11,7 @@ from simserve.deploy.kv_tiers import check_tiers, grouping
 from simserve.deploy.moe import check_group, expert_ranks, moe_layers, redundant_experts
 from simserve.deploy.speculation import Speculation, speculating, speculation_of
 from simserve.engines.base import SplitEngine
-from simserve.engines.presets import ENGINES
+from simserve.engines.presets import ENGINES, memory_rules
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec, load_gpu
 from simserve.latency import ProfileStore
@@ -21,7 +21,6 @@ from simserve.model import ModelSpec, Parallelism
 from simserve.model.dtypes import kv_cache_dtype, weight_types
 from simserve.model.kv import kv_bytes_per_token_per_rank
 from simserve.model.memory import MemoryLedger, memory_ledger
-from simserve.model.memory_rules import memory_rules
 from simserve.model.params import flops_per_pair, flops_per_token
 from simserve.model.parts import routed_share
 from simserve.model.spec import MoeFfn

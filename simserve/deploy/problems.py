@@ -22,7 +22,7 @@ from simserve.deploy.pool import build_pool
 from simserve.deploy.router import check_router
 from simserve.deploy.split import check_roles
 from simserve.deploy.workload import build_trace
-from simserve.engines.presets import PRESETS, engine_called
+from simserve.engines.presets import DEFAULT_ENGINE, PRESETS, engine_called
 from simserve.errors import ScenarioError, UserError
 from simserve.hardware import gpu_called, load_gpu
 from simserve.scenario.document import Document, KeyPath
@@ -31,7 +31,7 @@ from simserve.scenario.load import LoadedScenario, find, with_our_names
 from simserve.scenario.part import EngineSpec
 from simserve.scenario.spec import Scenario
 
-GPU, ENGINE = "h100_sxm", "vllm-0.33"
+GPU, ENGINE = "h100_sxm", DEFAULT_ENGINE
 STAND_INS: dict[str, Any] = {
     "name": "x",
     "model": "llama-3.1-8b",

@@ -18,6 +18,7 @@ from simserve.engines.base import DraftingEngine, Placement, SplitEngine
 from simserve.latency.overhead import EngineOverhead
 from simserve.model import ModelSpec
 from simserve.model.kv import KvGroups
+from simserve.model.memory_rules import MemoryRules
 
 Options = dict[str, Any]
 
@@ -89,6 +90,9 @@ class Engine:
     tokens (None: this mix of layers has no groups). None: its scheduler has one pool for all layers."""
     kv_tiers: bool = False
     """True if its scheduler can look for KV below HBM."""
+    memory_rules: Callable[[tuple[int, ...] | None], MemoryRules] | None = None
+    """From a release, modelled or not (None: the newest), to what it sets aside of the memory; None: it is
+    no product, and is compared on equal terms."""
     disagg: SplitEngine | None = None
     """Its prefill and decode schedulers; None: it cannot be split."""
     spec_decode: DraftingEngine | None = None

@@ -11,7 +11,9 @@ from simserve.engines.sglang import SGLANG
 from simserve.engines.static import STATIC
 from simserve.engines.trtllm import TRTLLM
 from simserve.engines.vllm import VLLM
+from simserve.engines.vllm.memory import memory_rules as VLLM_MEMORY_RULES
 from simserve.errors import ScenarioError, nearest
+from simserve.model.memory_rules import MemoryRules
 
 ENGINES = {engine.name: engine for engine in (VLLM, SGLANG, TRTLLM, ORCA, STATIC)}
 PRESETS = {preset.name: preset for engine in ENGINES.values() for preset in engine.presets}
@@ -59,6 +61,14 @@ def engine_called(name: str) -> str:
             return preset.name
     modelled = ", ".join(f"{preset.name} ({preset.release})" for preset in ours)
     raise ScenarioError(f"unknown engine {name!r}{nearest(name, PRESETS)}; of {engine} are known: {modelled}")
+
+
+def memory_rules(name: str) -> MemoryRules:
+    """Return the rules of an engine version or scheduler; what is no engine's own follows vLLM's newest."""
+    engine, version = _engine_and_version(name)
+    rules = ENGINES[engine].memory_rules if engine in ENGINES else None
+    release = tuple(int(part) for part in version.split(".")) if version else None
+    return rules(release) if rules is not None else VLLM_MEMORY_RULES(None)
 
 
 def _engine_and_version(name: str) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from simserve.model.kv import kv_bytes_per_token, kv_bytes_per_token_per_rank
 from simserve.model.load import load_model, preset_names
 from simserve.model.memory import MemoryLedger, MemoryLine, memory_ledger
-from simserve.model.memory_rules import memory_rules
 from simserve.model.params import active_params, flops_per_pair, flops_per_token, total_params
 from simserve.model.spec import ModelSpec, Parallelism
 from simserve.model.weights import (
@@ -26,7 +25,6 @@ __all__ = [
     "kv_bytes_per_token_per_rank",
     "load_model",
     "memory_ledger",
-    "memory_rules",
     "preset_names",
     "total_params",
     "weight_bytes_per_gpu",

@@ -13,7 +13,7 @@ from simserve.model.draft import DraftMemory
 from simserve.model.dtypes import WeightsDtype
 from simserve.model.kv import KvFootprint, KvGroups, stage_footprint
 from simserve.model.memory_lines import MemoryLine, MemorySettings, lines_of_stage
-from simserve.model.memory_rules import CONTEXT_BYTES, VLLM, MemoryRules, communicator_bytes, graph_bytes
+from simserve.model.memory_rules import CONTEXT_BYTES, MemoryRules, communicator_bytes, graph_bytes
 from simserve.model.spec import ModelSpec, MoeFfn, Parallelism, Stage, pipeline_stages
 from simserve.model.weights import WeightBytes, weight_bytes_per_stage
 from simserve.units import GB, GIB
@@ -273,7 +273,7 @@ def memory_ledger(
     max_num_batched_tokens: int,
     max_num_seqs: int,
     max_model_len: int | None = None,
-    rules: MemoryRules = VLLM,
+    rules: MemoryRules,
     redundant_experts: int = 0,
     sequence_tokens: int | None = None,
     experts_dtype: str | None = None,

@@ -13,7 +13,6 @@ from simserve.model.kv import KvGroups
 from simserve.model.memory_rules import (
     CONTEXT_BYTES,
     KERNELS_BYTES,
-    VLLM,
     MemoryRules,
     communicator_bytes,
     graph_bytes,
@@ -51,7 +50,7 @@ class MemorySettings:
     gpu_memory_utilization: float
     max_num_batched_tokens: int
     max_num_seqs: int
-    rules: MemoryRules = VLLM
+    rules: MemoryRules
     redundant_experts: int = 0
     sequence_tokens: int | None = None
     experts_dtype: str | None = None

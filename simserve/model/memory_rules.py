@@ -1,15 +1,12 @@
 """What an engine sets aside before it gives the rest of the memory to the KV cache.
 
-vLLM: `gpu_memory_utilization` x HBM minus weights, a profiled activation peak and, since 0.21, an estimate
-of the CUDA graphs (`VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS`). Before 0.21 graphs came out of the rest.
-SGLang: a static share holds weights and cache, all else lives outside it. Rules of vLLM were read in its
-wheels of 0.15.1, 0.19.0 and 0.33.0; constants from logs name them (docs/memory.md has the list).
+The rules of an engine's releases are in its folder (`engines/vllm/memory.py`); here is what a set of rules
+says, and what all processes on a GPU take whatever runs on it (docs/memory.md has the list).
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from simserve.model.spec import Attention, GqaAttention, MlaAttention, ModelSpec
 from simserve.units import GIB
@@ -55,90 +52,12 @@ class MemoryRules:
         return max(0, whole - _LESS_ON_AMPERE) if sm_arch < 89 else whole
 
 
-_SORTING_SAMPLER = 38
-"""Logits in 16 and 32 bit (6), sorted values and 64-bit indices (12), the sort's second buffer (12),
-probabilities (4) and their sums (4): Qwen3-14B peaks at 5.64 GiB in vLLM 0.15 and 0.16 (llm-d-planner,
-version sweep on H100)."""
-_FILTERING_SAMPLER = 14
-"""Logits in 16 and 32 bit (6), probabilities (4) and noise (4): vLLM filters without sorting since 0.17
-(2.23 GiB for the same model)."""
-_KERNELS_BEFORE_18, _KERNELS = round(0.13 * GIB), round(0.25 * GIB)
-"""`non-torch` of one H100 alone: 0.13 GiB in vLLM 0.11 to 0.17, 0.24 to 0.27 in 0.18 and 0.19 (same
-sweeps)."""
-_JOINED_KERNELS = round(0.07 * GIB)
-"""The same of a pipeline's stages in 0.19 (Llama-3.1-8B, pp 2 and 4)."""
-_PEERS = round(2.03 * GIB)
-"""What tp 2 and 4 add to that in 0.19: 2.00 and 2.06 GiB for Llama-3.1-8B (same sweep); other models there
-are within 0.1 GiB. Taken for 0.17 and from 0.21 on too [assumption]. GPUs without NVLink, and those before
-Hopper, which have no symmetric memory in vLLM (`SYMM_MEM_ALL_REDUCE_MAX_SIZES`): communication buffers."""
 _LESS_ON_AMPERE = round(0.10 * GIB)
 """Four starts on an RTX 3090 in 0.17.1 leave 0.02 to 0.04 GiB beside the sampler's peak, where an H100 has
 0.13 (vllm-offload-profiles)."""
-
-VLLM = MemoryRules(
-    "vLLM since 0.33",
-    activation_inside=True,
-    graphs_inside=True,
-    logit_bytes=_FILTERING_SAMPLER,
-    filters=True,
-    keeps_expert_buffers=True,
-    bufferless=("nf4", "mxfp4"),
-    kernels_bytes=_KERNELS,
-    joined_kernels_bytes=_JOINED_KERNELS,
-    peer_bytes=_PEERS,
-    mxfp4="triton",
-)
-VLLM_21_TO_32 = replace(VLLM, name="vLLM 0.21 to 0.32", bufferless=MemoryRules.bufferless)
-"""When int4 experts got buffers is known to lie between 0.19 and 0.33; a start of 0.24 has none."""
-VLLM_17_TO_20 = replace(VLLM_21_TO_32, name="vLLM 0.17 to 0.20", graphs_inside=False)
-VLLM_17 = replace(VLLM_17_TO_20, name="vLLM 0.17", kernels_bytes=_KERNELS_BEFORE_18)
-VLLM_BEFORE_17 = replace(
-    VLLM_17_TO_20,
-    name="vLLM before 0.17",
-    logit_bytes=_SORTING_SAMPLER,
-    filters=False,
-    kernels_bytes=_KERNELS_BEFORE_18,
-    joined_kernels_bytes=None,
-    peer_bytes=0,
-)
-VLLM_BEFORE_14 = replace(VLLM_BEFORE_17, name="vLLM before 0.14", keeps_expert_buffers=False, mxfp4="marlin")
-"""0.10.1 names Marlin for gpt-oss on an H100, 0.14.1 Triton (vllm issues 23278, 33155)."""
-SGLANG = MemoryRules(
-    "SGLang",
-    activation_inside=False,
-    graphs_inside=False,
-    logit_bytes=_FILTERING_SAMPLER,
-    filters=False,
-    keeps_expert_buffers=False,
-    copies_latents=True,
-    kernels_bytes=0,
-    of_free_memory=True,
-)
-"""Pool = free memory after loading - free memory before it x (1 - share) (0.5.23, `kv_cache_configurator`):
-kernels and buffers that come later lie outside."""
-
-
-def memory_rules(engine: str) -> MemoryRules:
-    """Return the rules of an engine preset; policies that are no engine's own follow vLLM's latest."""
-    found = re.fullmatch(r"(vllm|sglang)-(\d+)\.(\d+).*", engine)
-    if found is None:
-        return SGLANG if engine == "sglang" else VLLM
-    return rules_of_release(found[1], (int(found[2]), int(found[3])))
-
-
-def rules_of_release(engine: str, release: tuple[int, ...]) -> MemoryRules:
-    """Return the rules of a release of `vllm` or `sglang`, as (major, minor, ...)."""
-    if engine == "sglang":
-        return SGLANG
-    since = (
-        ((0, 33), VLLM),
-        ((0, 21), VLLM_21_TO_32),
-        ((0, 18), VLLM_17_TO_20),
-        ((0, 17), VLLM_17),
-        ((0, 14), VLLM_BEFORE_17),
-    )
-    return next((rules for first, rules in since if release[:2] >= first), VLLM_BEFORE_14)
-
+FILTERING_SAMPLER = 14
+"""Logits in 16 and 32 bit (6), probabilities (4) and noise (4): vLLM filters without sorting since 0.17
+(2.23 GiB for the same model)."""
 
 CONTEXT_BYTES = round(0.51 * GIB)
 """CUDA context of one process, before the engine first looks (vLLM 0.19 on one H100, llm-d-planner)."""

@@ -133,7 +133,8 @@ class HoldingRouter(Router, Protocol):
         ...
 
 
-ROUTERS: Registry[type] = Registry("router", "simserve.router")
+ROUTERS: Registry[type] = Registry("router", "simserve.router", "simserve.engines")
+"""An engine's own router is in the engine's folder."""
 
 
 # Which of several equally good replicas: the next one in turn, so that an idle fleet is filled evenly.

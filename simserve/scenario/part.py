@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from simserve.engines.presets import DEFAULT_ENGINE
+
 Degree = Annotated[int, Field(ge=1, le=4096)]
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
@@ -33,7 +35,7 @@ class Part(BaseModel):
 class EngineSpec(Part):
     """Scheduler semantics, and options that depart from its defaults."""
 
-    preset: str | None = Field(None, description="An engine and its version, such as vllm-0.33.")
+    preset: str | None = Field(None, description=f"An engine and its version, such as {DEFAULT_ENGINE}.")
     policy: str | None = Field(
         None,
         description="A scheduling policy without an engine version: static, orca, or package.module:Class.",

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from simserve.engines.base import POLICIES
-from simserve.engines.presets import PRESETS
+from simserve.engines.presets import DEFAULT_ENGINE, PRESETS
 from simserve.experts.popularity import POPULARITIES
 from simserve.hardware import gpu_names
 from simserve.model import preset_names
@@ -208,8 +208,8 @@ _OPEN = {
 _REGISTRIES: dict[str, tuple[Registry[Any], str]] = {
     "policies": (
         POLICIES,
-        "`engine: {preset: vllm-0.33, KEY: ...}`. Defaults here are the policy's own; an engine version sets "
-        "many of them: see [engines.md](../engines.md).",
+        f"`engine: {{preset: {DEFAULT_ENGINE}, KEY: ...}}`. Defaults here are the policy's own; an engine "
+        "version sets many of them: see [engines.md](../engines.md).",
     ),
     "routers": (ROUTERS, "`router: {kind: NAME, KEY: ...}`."),
     "expert loads": (POPULARITIES, "`expert_load: {kind: NAME, KEY: ...}` of a pool."),

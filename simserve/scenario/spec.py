@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from simserve.engines.presets import DEFAULT_ENGINE
 from simserve.errors import nearest
 from simserve.scenario.part import PERCENTILE, SHORT_NAME, EngineSpec, Part, RouterSpec
 from simserve.scenario.pool_spec import ExpertLoadSpec, PoolSpec
@@ -54,7 +55,9 @@ class Scenario(Part):
 
     name: str = Field(min_length=1, description="Title of the report; the result folder is named after it.")
     model: str = Field(description="A model's name (see `simserve models`), or the path of a config.json.")
-    engine: EngineSpec = Field(description="Engine version (vllm-0.33), or a mapping of it and its options.")
+    engine: EngineSpec = Field(
+        description=f"Engine version ({DEFAULT_ENGINE}), or a mapping of it and its options."
+    )
     workload: WorkloadSpec
     pools: Annotated[tuple[PoolSpec, ...], Field(strict=False, min_length=1)]
     router: RouterSpec = Field(
@@ -110,7 +113,7 @@ class Scenario(Part):
     @model_validator(mode="after")
     def _whole(self) -> Scenario:
         if self.engine.preset is None and self.engine.policy is None:
-            raise ValueError("engine: name an engine version (preset: vllm-0.33) or a policy")
+            raise ValueError(f"engine: name an engine version (preset: {DEFAULT_ENGINE}) or a policy")
         names = [pool.name for pool in self.pools]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:

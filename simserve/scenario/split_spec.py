@@ -72,7 +72,7 @@ class TransferSpec(Part):
     lease_s: Positive | None = Field(
         None,
         description="How long a computed prompt is kept for a reader that has no room yet; default: for ever "
-        "(vLLM 0.33 renews its 30 s while the request waits).",
+        "(vLLM renews its 30 s while the request waits).",
     )
     failure_rate: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0, description="Share of the transfers that turn out to be broken at their end."

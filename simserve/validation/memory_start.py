@@ -20,7 +20,6 @@ from simserve.model.activation import lora_bytes
 from simserve.model.draft import DraftMemory, draft_memory, drafter_of, eagle3_memory
 from simserve.model.dtypes import AUTO, WeightsDtype, kv_cache_dtype, weight_types
 from simserve.model.memory_lines import MemorySettings
-from simserve.model.memory_rules import rules_of_release
 from simserve.units import GIB
 from simserve.validation.measured_runs import gpu_name
 
@@ -164,7 +163,9 @@ def _start(row: MemoryRow, folder: Path) -> Start:
         raise TraceError(
             f"{row.place}, column gpu_memory_utilization: {share:g}, allowed is more than 0 and at most 1"
         )
-    rules = rules_of_release(preset.policy, release)
+    rules_of = ENGINES[preset.policy].memory_rules
+    assert rules_of is not None
+    rules = rules_of(release)
     inside = row.yes("graphs_inside_share", "yes" if rules.graphs_inside else "no")
     budget = int(options.get("max_num_batched_tokens", options.get("chunked_prefill_size", 8192)))
     activation = row.text("dtype", "bf16")

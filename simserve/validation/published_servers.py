@@ -16,13 +16,13 @@ from math import ceil, floor
 from typing import Any, NamedTuple
 
 from simserve.engines.overheads import with_graphs
+from simserve.engines.presets import memory_rules
 from simserve.engines.trtllm import OVERHEAD as TRTLLM
 from simserve.hardware import GpuSpec
 from simserve.model import ModelSpec, total_params
 from simserve.model.dtypes import PLAIN_BYTES, weight_format
 from simserve.model.kv import kv_bytes_per_token
 from simserve.model.memory import memory_ledger
-from simserve.model.memory_rules import memory_rules
 from simserve.model.spec import GqaAttention, MlaAttention, Parallelism
 from simserve.model.weights import weight_bytes_per_gpu, weight_bytes_total
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from simserve.engines.presets import memory_rules
 from simserve.hardware import load_gpu
 from simserve.model import Parallelism, load_model, memory_ledger
 from simserve.model.kv import KvGroups, kv_groups
@@ -79,6 +80,7 @@ def ledger(groups: KvGroups | None, **options: int):
         max_num_batched_tokens=8192,
         max_num_seqs=256,
         kv_groups=groups,
+        rules=memory_rules("vllm-0.33"),
         **options,
     )
 

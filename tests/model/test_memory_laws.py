@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from simserve.engines.presets import PRESETS
+from simserve.engines.presets import PRESETS, memory_rules
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.model import (
     Parallelism,
     check_parallelism,
     load_model,
-    memory_rules,
     preset_names,
     total_params,
 )

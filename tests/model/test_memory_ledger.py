@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simserve.engines.presets import memory_rules
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
-from simserve.model import MemoryLedger, Parallelism, load_model, memory_ledger, memory_rules
+from simserve.model import MemoryLedger, Parallelism, load_model, memory_ledger
 from simserve.model.memory import raw_ledger
 from simserve.model.memory_lines import MemorySettings
 from simserve.model.memory_rules import captured_graphs, captured_sizes
@@ -27,6 +28,7 @@ def ledger(name: str = "llama-3.1-8b", gpu: str = "h100_sxm", **changes: Any) ->
         "gpu_memory_utilization": 0.9,
         "max_num_batched_tokens": 2048,
         "max_num_seqs": 128,
+        "rules": memory_rules("vllm-0.33"),
     }
     return memory_ledger(load_model(name), load_gpu(gpu), degrees, **{**plain, **changes})
 

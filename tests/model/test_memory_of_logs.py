@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from simserve.engines.presets import memory_rules
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
-from simserve.model import Parallelism, load_model, memory_ledger, memory_rules
+from simserve.model import Parallelism, load_model, memory_ledger
 from simserve.model.memory import raw_ledger
 from simserve.model.memory_lines import MemorySettings
 from simserve.model.weights import weight_bytes_per_stage
@@ -118,7 +119,9 @@ def test_marlin_repeats_the_scales_of_blocks_where_a_gpu_has_no_fp8():
     ]
     assert held[1] / held[0] == pytest.approx((1 + 2 / 128) / (1 + 4 / 128**2), rel=1e-6)
     assert (held[1] - held[0]) / GIB == pytest.approx(0.8, abs=0.02)
-    settings = MemorySettings(spec, load_gpu("a100_sxm"), four, "fp8_block", "bf16", 16, 0.9, 2048, 256)
+    settings = MemorySettings(
+        spec, load_gpu("a100_sxm"), four, "fp8_block", "bf16", 16, 0.9, 2048, 256, memory_rules("vllm-0.33")
+    )
     assert raw_ledger(settings).line("routed expert weights").bytes == held[1]
     assert (
         raw_ledger(replace(settings, gpu=load_gpu("h100_sxm"))).line("routed expert weights").bytes == held[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simserve.router.vllm_dp import VllmDpParams, VllmDpRouter
+from simserve.engines.vllm.router import VllmDpParams, VllmDpRouter
 from tests.router.states import MS, Seen, idle, request
 
 

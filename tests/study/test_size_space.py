@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from simserve.deploy.build import slo_of
+from simserve.engines.presets import memory_rules
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.metrics.targets import targets_of
 from simserve.model import Parallelism, load_model
 from simserve.model.memory import memory_ledger
-from simserve.model.memory_rules import memory_rules
 from simserve.scenario.load import LoadedScenario, loaded
 from simserve.scenario.spec import Scenario
 from simserve.study.campaign import Options, campaign

@@ -74,7 +74,7 @@ def show(
         typer.Option(
             autocompletion=completion.engines, help="Engine version whose defaults and memory rules apply."
         ),
-    ] = "vllm-0.33",
+    ] = "vllm",
     sequences: Annotated[int, typer.Option(help="Sequences in the decode step, per DP rank.")] = 32,
     context: Annotated[int, typer.Option(help="Context of each sequence, in tokens.")] = 2048,
     prompt: Annotated[int, typer.Option(help="Tokens of the prompt in the prefill step.")] = 2048,
@@ -137,9 +137,9 @@ def _ledger(
     spec: ModelSpec, gpu: str, degrees: Parallelism, weights_dtype: WeightsDtype, kv_dtype: str, engine: str
 ) -> MemoryLedger:
     from simserve.deploy.engine import placement_of
-    from simserve.engines.presets import ENGINES, engine_preset
+    from simserve.engines.presets import ENGINES, engine_preset, memory_rules
     from simserve.hardware import load_gpu
-    from simserve.model import memory_ledger, memory_rules
+    from simserve.model import memory_ledger
 
     preset, gpu_spec = engine_preset(engine), load_gpu(gpu)
     longest = spec.max_position_embeddings

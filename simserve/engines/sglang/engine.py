@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from simserve.engines.engine import Engine, EnginePreset, Options
 from simserve.engines.sglang.disagg import DISAGG
+from simserve.engines.sglang.memory import memory_rules
 from simserve.engines.sglang.options import RANK_SEQUENCES, chunk_tokens, page_tokens, static_share
 from simserve.engines.sglang.overhead import OVERHEAD
 from simserve.engines.sglang.scheduler import SglangPolicy
@@ -34,5 +35,6 @@ SGLANG = Engine(
     ),
     overhead=OVERHEAD,
     kv_tiers=True,
+    memory_rules=memory_rules,
     disagg=DISAGG,
 )

@@ -3,7 +3,8 @@
 from simserve.engines.vllm.disagg import VllmSplitPolicy
 from simserve.engines.vllm.engine import VLLM
 from simserve.engines.vllm.options import VllmParams
+from simserve.engines.vllm.router import VllmDpRouter
 from simserve.engines.vllm.scheduler import VllmPolicy
 from simserve.engines.vllm.spec_decode import VllmSplitDraftingPolicy
 
-__all__ = ["VLLM", "VllmParams", "VllmPolicy", "VllmSplitDraftingPolicy", "VllmSplitPolicy"]
+__all__ = ["VLLM", "VllmDpRouter", "VllmParams", "VllmPolicy", "VllmSplitDraftingPolicy", "VllmSplitPolicy"]

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from simserve.engines.engine import Engine, EnginePreset, Options
 from simserve.engines.vllm.disagg import DISAGG
+from simserve.engines.vllm.memory import memory_rules
 from simserve.engines.vllm.options import VllmParams
 from simserve.engines.vllm.overhead import OVERHEAD
 from simserve.engines.vllm.scheduler import VllmPolicy
@@ -68,14 +69,16 @@ def window_groups(model: ModelSpec, params: BaseModel, tokens_per_step: int) -> 
     return kv_groups(model, steps * tokens_per_step, close)
 
 
-def _release(version: str, release: str, memory_share: float) -> EnginePreset:
+def _release(version: str, release: str, memory_share: float, decides_as: str | None = None) -> EnginePreset:
+    """Return a release's preset; `decides_as` names the modelled one that it is assumed to equal."""
+    assumed = f", assumed to decide as {decides_as}" if decides_as else ""
     return EnginePreset(
         name=f"vllm-{version}",
         policy="vllm",
         tokens_per_block=16,
         memory=memory_share,
-        defaults=_defaults_of(version),
-        source=f"vLLM {release}, defaults of the API server",
+        defaults=_defaults_of(decides_as or version),
+        source=f"vLLM {release}, defaults of the API server{assumed}",
         release=release,
     )
 
@@ -91,6 +94,7 @@ VLLM = Engine(
     ),
     overhead=OVERHEAD,
     windows=window_groups,
+    memory_rules=memory_rules,
     kv_tiers=True,
     disagg=DISAGG,
     spec_decode=SPEC_DECODE,
