@@ -154,6 +154,23 @@ def test_a_page_begins_with_one_short_sentence(results: Callable[..., list[Path]
     assert said.endswith("."), said
 
 
+GENERATED = ("afd.yaml", "ep_balance.yaml", "ep_scale.yaml", "mtp.yaml", "tbo.yaml")
+"""Comparisons of generated requests: they are as small as their question allows, and run as they are."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_page_of_many_large_runs_is_short_and_light(name: str, tmp_path: Path) -> None:
+    """One sentence of at most 25 words without settings, and at most 1.5 MB."""
+    done = CliRunner().invoke(app, ["run", f"scenarios/{name}", "--out", str(tmp_path / "out"), "--quiet"])
+    assert done.exit_code == 0, done.output
+    said = heading(tmp_path / "out")
+    assert 0 < len(said.split()) <= 25, said
+    assert said.endswith("."), said
+    assert not re.search(r"[a-z]_[a-z]+ ->|→|not set", said), said
+    assert (tmp_path / "out" / "report.html").stat().st_size <= 1_500_000
+
+
 @pytest.mark.parametrize("name", COMPARED)
 def test_the_headline_of_a_comparison_answers(results: Callable[..., list[Path]], name: str) -> None:
     """The SLO first, no setting by its key, and a variant with another load is never called better."""
