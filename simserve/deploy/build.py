@@ -148,19 +148,19 @@ def build(
 def build_all(source: LoadedScenario | Scenario) -> dict[str, Deployment]:
     """Wire a scenario and its variants, by name, the scenario first; an equal workload is built once.
 
-    Raises `UserError` with a line per problem of the scenario; of a variant, with the first.
+    Raises `UserError` with a line per problem of the scenario and of its variants.
     """
     it = source if isinstance(source, LoadedScenario) else loaded(source)
     try:
         base = build(it)
+        return {it.scenario.base_name: base} | {
+            name: build(one, base.trace if one.scenario.workload == it.scenario.workload else None)
+            for name, one in it.variants.items()
+        }
     except UserError as error:
         from simserve.deploy.problems import of_build
 
         raise of_build(it, error) from error
-    return {it.scenario.base_name: base} | {
-        name: build(one, base.trace if one.scenario.workload == it.scenario.workload else None)
-        for name, one in it.variants.items()
-    }
 
 
 def run_scenario(scenario: Scenario, progress: Progress | None = None) -> Result:

@@ -27,9 +27,10 @@ from simserve.errors import ScenarioError, UserError
 from simserve.hardware import gpu_called, load_gpu
 from simserve.scenario.document import Document, KeyPath
 from simserve.scenario.explain import path_of_problem
-from simserve.scenario.load import LoadedScenario, find, with_our_names
+from simserve.scenario.load import LoadedScenario, find, validated, with_our_names
 from simserve.scenario.part import EngineSpec
 from simserve.scenario.spec import Scenario
+from simserve.scenario.variants import variant_documents
 
 GPU, ENGINE = "h100_sxm", DEFAULT_ENGINE
 STAND_INS: dict[str, Any] = {
@@ -75,21 +76,32 @@ class _Wrong:
 def of_document(document: Document, folder: Path, first: UserError) -> UserError:
     """Return the error about everything wrong with a file whose validation raised `first`."""
     wrong = _Wrong(first)
+    mended = _look(document, folder, wrong)
+    for variant in variant_documents(mended).values():
+        with wrong.step():
+            validated(variant)
+        _look(variant, folder, wrong)
+    return wrong.error()
+
+
+def _look(document: Document, folder: Path, wrong: _Wrong) -> Document:
+    """Try the parts of a document, less the values that its schema refuses; return what was tried."""
     mended, scenario = _mended(document)
     if scenario is None:
-        return wrong.error()
+        return mended
     it = LoadedScenario(scenario, mended, folder)
     scenario = _with_known_names(it, wrong)
     with wrong.step():
         it = LoadedScenario(with_our_names(scenario, folder, it.blame), mended, folder)
         _try_parts(it, wrong, fits=False)
-    return wrong.error()
+    return mended
 
 
 def of_build(it: LoadedScenario, first: UserError) -> UserError:
-    """Return the error about everything wrong with a scenario whose building raised `first`."""
+    """Return the error about everything wrong with a scenario and its variants; building raised `first`."""
     wrong = _Wrong(first)
-    _try_parts(it, wrong, fits=True)
+    for one in (it, *it.variants.values()):
+        _try_parts(one, wrong, fits=True)
     return wrong.error()
 
 

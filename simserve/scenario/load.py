@@ -215,12 +215,17 @@ def _whole(document: Document, folder: Path) -> LoadedScenario:
         raise of_document(document, folder, error) from error
 
 
-def _validated(document: Document, folder: Path) -> LoadedScenario:
-    """Validate a document and the variants in it."""
+def validated(document: Document) -> Scenario:
+    """Return what a document says; raises `ScenarioError` with a line per key that is wrong."""
     try:
-        scenario = Scenario.model_validate(document.data)
+        return Scenario.model_validate(document.data)
     except ValidationError as error:
         raise explain(error, document, Scenario) from error
+
+
+def _validated(document: Document, folder: Path) -> LoadedScenario:
+    """Validate a document and the variants in it."""
+    scenario = validated(document)
     scenario = with_our_names(scenario, folder, LoadedScenario(scenario, document, folder).blame)
     if scenario.ratio is not None:
         return _validated(with_ratios(document, scenario), folder)

@@ -1,4 +1,4 @@
-"""How charts, tables and legends stand on a wide screen: full rows, short ways to a number, marks as drawn."""
+"""How charts, tables and legends stand on a wide screen: full rows, numbers near labels, marks as drawn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOLES = """() => [...document.querySelectorAll('.charts')].flatMap(grid => {
 })"""
 """Widths of rows of charts that leave more than a fifth of the page empty."""
 
-WAY = """() => [...document.querySelectorAll('table')].flatMap(table => [...table.querySelectorAll('tbody tr')].map(row => {
+WAY = """() => [...document.querySelectorAll('table tbody tr')].map(row => {
     const [label, first] = [row.querySelector('th'), row.querySelector('td')];
     if (!label || !first || !first.textContent.trim()) return 0;
     const [from, to] = [label, first].map(cell => {
@@ -33,14 +33,15 @@ WAY = """() => [...document.querySelectorAll('table')].flatMap(table => [...tabl
         return range.getBoundingClientRect();
     });
     return to.left - from.right;
-}))"""
+})"""
 """Pixels between the end of each row's label and its first number."""
 
 AXES = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap(plot => {
     const box = plot.getBoundingClientRect();
     return [...plot.querySelectorAll('text')].filter(text => {
         const own = text.getBoundingClientRect();
-        return own.width && (own.left < box.left - 1 || own.right > box.right + 1 || own.bottom > box.bottom + 1);
+        const inside = own.left >= box.left - 1 && own.right <= box.right + 1 && own.bottom <= box.bottom + 1;
+        return own.width && !inside;
     }).map(text => text.textContent);
 })"""
 """Words of charts that are cut off at the chart's edge."""
@@ -85,7 +86,8 @@ def test_no_chart_stands_alone_beside_a_hole(pages: dict[str, Path], open_page: 
 def test_three_settings_stand_in_one_row(pages: dict[str, Path], open_page: Any) -> None:
     page = open_page(pages["three"], **WIDE).page
     tops = page.evaluate(
-        "() => [...document.querySelector('.charts').children].map(e => Math.round(e.getBoundingClientRect().top))"
+        """() => [...document.querySelector('.charts').children]
+            .map(e => Math.round(e.getBoundingClientRect().top))"""
     )
     assert len(tops) == 3
     assert len(set(tops)) == 1

@@ -129,3 +129,37 @@ def test_the_names_of_a_file(refused: Refused) -> None:
 def test_a_key_that_belongs_elsewhere(refused: Refused) -> None:
     (line,) = refused(GOOD + "kv_dtype: fp8\n")
     assert "it belongs in pools[]" in line
+
+
+VARIANTS = """\
+compare:
+  a: {engine: {max_num_seq: 5}}
+  b: {pools: [{gpu: h10_sxm}]}
+  c: {model: llama-3.1-80b}
+  d: {routr: x}
+  e: {engine: {max_num_batched_tokens: -5}}
+  right: {router: round_robin}
+"""
+
+
+def test_the_mistakes_of_all_variants_at_once(refused: Refused) -> None:
+    lines = refused(GOOD + VARIANTS)
+    places = [
+        "a.engine.max_num_seq",
+        "b.pools[0].gpu",
+        "c.model",
+        "d.routr",
+        "e.engine.max_num_batched_tokens",
+    ]
+    assert named(lines, *(f"compare.{place}: " for place in places))
+    assert len(lines) == 5
+
+
+def test_what_is_only_seen_when_variants_are_built(refused: Refused) -> None:
+    """Three attention heads do not exist, and 70 billion parameters do not fit on one GPU."""
+    wide = "compare:\n  a: {pools: [{gpu: h100_sxm, tp: 3}]}\n  b: {model: llama-3.1-70b}\n  c: {router: x}\n"
+    lines = refused(GOOD + wide)
+    assert named(
+        lines, "compare.a.pools[0].tp: tp = 3", "(in variant b): llama-3.1-70b does not fit", "router 'x'"
+    )
+    assert len(lines) == 3
