@@ -126,7 +126,9 @@ def golden_block(compared: dict[str, tuple[int, int]], committed: set[str], prin
     parts = [
         f"```\n$ simserve validate golden tests/conformance\n{printed}```\n",
         f"The {len(committed)} logs in `tests/conformance` are part of the repository and are replayed by\n"
-        f"its tests. The whole set is {len(compared)} logs: {steps:,} steps, of which {equal:,} are equal.\n"
+        "its tests; the short ones, h1 to h4, are no recordings, but rules worked out by hand\n"
+        "(`tests/engines/test_rules_by_hand.py`).\n"
+        f"The whole set is {len(compared)} logs: {steps:,} steps, of which {equal:,} are equal.\n"
         "In the tables: steps equal / steps; `*`: in `tests/conformance`.\n",
     ]
     for engine, title in (("vllm", "vLLM"), ("sglang", "SGLang")):
