@@ -59,7 +59,9 @@ class Journal:
             raise ProfileError(f"{path}: another run is writing there") from error
         try:
             _, size = read_journal(path)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._file = os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644
+            )
         except BaseException:
             self._lock.release()
             raise

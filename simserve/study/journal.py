@@ -105,7 +105,7 @@ class Journal:
         """
         self.outcomes: dict[str, Outcome] = {}
         whole = self._read(path, study)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
         os.ftruncate(self._file, whole)
         if not whole:
             self._append({"study": study})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from simserve.errors import ScenarioError
+from simserve.study.executors.local import workers_borne
 from simserve.study.journal import locked
 
 IMPORT_ALL = """
@@ -39,3 +41,13 @@ def test_a_lock_is_held_by_one_and_freed_for_the_next(tmp_path: Path) -> None:
         pass
     with locked(tmp_path / "study"):
         pass
+
+
+def test_workers_are_counted_where_nothing_says_which_cores_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS, which knows no affinity, and on Windows, which knows no sysconf either."""
+    cores = os.cpu_count() or 1
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert 1 <= workers_borne() <= cores
+    monkeypatch.delattr(os, "sysconf", raising=False)
+    monkeypatch.setattr(Path, "read_text", lambda *_args, **_options: "")
+    assert workers_borne() == cores

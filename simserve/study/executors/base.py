@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import traceback
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -128,11 +129,20 @@ EXECUTORS: Registry[Maker] = Registry("executor", "simserve.study.executors")
 def main(fileno: int) -> None:
     """Serve the pipe with this number. Ctrl-C is the business of the process at the other end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pipe = Connection(fileno)
+    pipe = _end(fileno)
     try:
         _serve(pipe)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
+
+
+def _end(handle: int) -> Connection:
+    """Return the pipe's end with this number; on Windows pipes are a class of their own."""
+    if sys.platform == "win32":
+        from multiprocessing.connection import PipeConnection
+
+        return PipeConnection(handle)
+    return Connection(handle)
 
 
 def _serve(pipe: Connection) -> None:

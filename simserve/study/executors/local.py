@@ -29,15 +29,31 @@ WORKER_BYTES = GIB
 
 def workers_borne() -> int:
     """Return how many workers this machine bears: its cores, less where memory is short."""
-    return max(1, min(len(os.sched_getaffinity(0)), _free_bytes() // WORKER_BYTES))
+    return max(1, min(_cores(), _free_bytes() // WORKER_BYTES))
+
+
+def _cores() -> int:
+    """Return the cores that this process may use; all of them where a system has no such choice."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _free_bytes() -> int:
-    """Return the memory that is free here, as the kernel estimates it."""
+    """Return the memory that is free here, as the kernel estimates it; all there is, or enough, elsewhere."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) << 10
+    if not hasattr(os, "sysconf"):
+        return _cores() * WORKER_BYTES
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _inherited(handle: int) -> dict[str, Any]:
+    """Return the options of `Popen` with which a process gets a pipe's end; on Windows it is a handle."""
+    if sys.platform != "win32":
+        return {"pass_fds": [handle]}
+    os.set_handle_inheritable(handle, True)
+    startup = subprocess.STARTUPINFO(lpAttributeList={"handle_list": [handle]})
+    return {"startupinfo": startup, "close_fds": True}
 
 
 class _Worker:
@@ -47,7 +63,7 @@ class _Worker:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],
-            pass_fds=[theirs.fileno()],
+            **_inherited(theirs.fileno()),
             env=environment,
             stdin=subprocess.DEVNULL,
         )
