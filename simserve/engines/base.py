@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from simserve.core import Batch, Request, Wait, WaitReason
 from simserve.core.batch import Drafting
-from simserve.core.request import Acceptance
+from simserve.core.request import Acceptance, KvMoved
 from simserve.registry import Registry
 
 
@@ -100,8 +100,8 @@ class Policy(Protocol):
         """
         ...
 
-    def add(self, request: Request) -> None:
-        """Put an arriving request in the waiting queue."""
+    def add(self, request: Request | KvMoved) -> None:
+        """Put an arriving request in the waiting queue; only the schedulers of a split get news of KV."""
         ...
 
     def next_batch(self, now_ns: int, lane: int = 0) -> Batch | Wait:

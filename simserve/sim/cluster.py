@@ -9,14 +9,18 @@ from simpy.events import Timeout
 from simserve.core import Request, Status, Trace
 from simserve.router.base import Router
 from simserve.sim.clock import Clock, Front
+from simserve.sim.decode_batch import Lane
 from simserve.sim.dispatch import Desk
+from simserve.sim.outputs import Outputs, Sink
 from simserve.sim.pace.lockstep import build_groups
+from simserve.sim.pace.pipeline import PipelineReplica
 from simserve.sim.pace.rank import Rank
 from simserve.sim.recorder import Recorder
-from simserve.sim.replica import Replica
+from simserve.sim.replica import KvObserver, Replica, World
+from simserve.sim.spec_decode import DraftOutputs, DraftTimes
 from simserve.sim.specs import ReplicaSpec
-from simserve.sim.step_times import DecodeTable
-from simserve.sim.uneven import minding_lengths, table_of
+from simserve.sim.step_times import DecodeTable, StepTimes
+from simserve.sim.uneven import LengthLane, LevelTable, UnevenTimes, table_of, uneven_of
 
 Progress = Callable[[int, int, int], None]
 """Called with (now_ns, requests ended, requests in all)."""
@@ -43,7 +47,6 @@ class Cluster:
         """
         self.env = env
         self.recorder = recorder
-        self.fast_forward = fast_forward
         self.front = Front()
         self.on_end: Callable[[int], None] = lambda row: None
         """Set by the source: called with the row of each request that ended."""
@@ -55,7 +58,8 @@ class Cluster:
         self._total = len(trace)
         self._output_tokens = trace.output_tokens.tolist()
         self.tables: dict[int, DecodeTable] = {}
-        self.replicas = [self._build(spec, rank) for rank, spec in enumerate(specs)]
+        world = World(env, self.front, fast_forward)
+        self.replicas = [self._build(world, spec, rank) for rank, spec in enumerate(specs)]
         self.groups = build_groups(env, self.front, self.replicas, recorder.gaps)
         self._roles: list[str] = [spec.role for spec in specs]
         self._desks = {role: Desk(router, self.with_role(role)) for role, router in routers.items()}
@@ -65,12 +69,11 @@ class Cluster:
         self._tell_first_token = self._desk.first_token_hook if self._desk is not None else None
         self._tell_ended = self._desk.ended_hook if self._desk is not None else None
 
-    def _build(self, spec: ReplicaSpec, rank: int) -> Replica:
-        table = self.tables.setdefault(id(spec.latency), table_of(spec.latency))
-        kind = _replica_class(spec)
-        if getattr(spec.latency, "uneven", None):
-            kind = minding_lengths(kind)
-        return kind(self.env, self, spec, rank, table)
+    def _build(self, world: World, spec: ReplicaSpec, rank: int) -> Replica:
+        return make_replica(world, spec, rank, self, self._table(spec))
+
+    def _table(self, spec: ReplicaSpec) -> DecodeTable:
+        return self.tables.setdefault(id(spec.latency), table_of(spec.latency))
 
     def submit(self, request: Request) -> None:
         """A request arrives: route it, then admit or refuse it."""
@@ -177,12 +180,31 @@ def _cut(request: Request, spec: ReplicaSpec) -> str:
     return f"answer cut at max_model_len {spec.max_model_len} ({spec.limit_reason})"
 
 
-def _replica_class(spec: ReplicaSpec) -> type[Replica]:
-    from simserve.sim.pace.pipeline import PipelineReplica
-    from simserve.sim.spec_decode import DraftRank, DraftReplica
-
+def make_replica(
+    world: World,
+    spec: ReplicaSpec,
+    rank: int,
+    sink: Sink,
+    table: DecodeTable,
+    kv_transfer: KvObserver | None = None,
+) -> Replica:
+    """Return a replica: its outputs, step times and pace are those that the spec asks for."""
+    gaps, uneven = sink.recorder.gaps, uneven_of(spec.latency)
     if spec.acceptance is not None:
-        return DraftReplica if spec.group is None else DraftRank
+        outputs = DraftOutputs(world.env, spec, sink, spec.acceptance)
+        times = DraftTimes(table, world.fast_forward)
+    elif uneven is not None:
+        assert isinstance(table, LevelTable)
+        lanes = [LengthLane(gaps, index) for index in range(spec.latency.stages)]
+        outputs = Outputs(world.env, spec, sink, lanes)
+        times = UnevenTimes(table, uneven)
+    else:
+        lanes = [Lane(gaps, index) for index in range(spec.latency.stages)]
+        outputs = Outputs(world.env, spec, sink, lanes)
+        times = StepTimes(table)
+    pace = Replica
     if spec.group is not None:
-        return Rank
-    return PipelineReplica if spec.latency.stages > 1 else Replica
+        pace = Rank
+    elif spec.latency.stages > 1:
+        pace = PipelineReplica
+    return pace(world, spec, rank, outputs, times, kv_transfer)

@@ -171,6 +171,10 @@ class Lane:
         elif not self._forget(answer):
             answer.shown_ns = self.shown_ns
 
+    def tokens_in(self, steps: int) -> int:
+        """Return the tokens that the next `steps` steps show."""
+        return self.live * steps
+
     def steps_to_end(self, most: int) -> int:
         """Return the steps until the first answer ends, at most `most`."""
         ends = self._ends

@@ -1,4 +1,4 @@
-"""The books of a replica: it plays the model (it alone knows how long answers are) and writes outcomes down.
+"""The outputs of a replica: they play the model (they alone know how long answers are) and record outcomes.
 
 Everything here happens at a step boundary: `begin` when a batch was decided, `step` or `run` when its time
 has passed. The scheduler is told only which requests finished.
@@ -6,18 +6,20 @@ has passed. The scheduler is told only which requests finished.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from simserve.core import Batch, Request
 from simserve.core.totals import DraftResult
 from simserve.errors import InvariantError
+from simserve.sim.clock import Clock
 from simserve.sim.decode_batch import NOT_DECODING, Answer, Lane
 from simserve.sim.meters import Meter
+from simserve.sim.recorder import Stamps
+from simserve.sim.specs import ReplicaSpec
 
 if TYPE_CHECKING:
-    from simserve.sim.cluster import Cluster
     from simserve.sim.decode_batch import Run
-    from simserve.sim.replica import Replica
     from simserve.sim.step_times import DecodePage
 
 
@@ -28,29 +30,57 @@ Progress is a token shown, or prompt tokens computed for the first time: both ar
 """
 
 
-class Books:
+class Sink(Protocol):
+    """What outputs report to: the cluster, or the prefill side of a split."""
+
+    @property
+    def recorder(self) -> Stamps:
+        """Where times of requests, and gaps between tokens, are written."""
+        ...
+
+    def first_token(self, request: Request) -> None:
+        """A request's first token was made."""
+        ...
+
+    def complete(self, request: Request, output_tokens: int) -> None:
+        """A request's last token was made."""
+        ...
+
+    def abandon(self, request: Request, output_tokens: int, seen_tokens: int) -> None:
+        """The engine dropped a request whose client gave up after `seen_tokens`."""
+        ...
+
+
+class Outputs:
     """Answers in progress, totals, and the way to the recorder."""
 
-    def __init__(self, replica: Replica, cluster: Cluster) -> None:
+    def __init__(self, env: Clock, spec: ReplicaSpec, sink: Sink, lanes: Sequence[Lane]) -> None:
         """One lane per microbatch that can be in flight."""
-        self._replica = replica
-        self._cluster = cluster
-        self._recorder = cluster.recorder
-        self._policy = replica.policy
+        self._env = env
+        self._spec = spec
+        self._sink = sink
+        self._recorder = sink.recorder
+        self._policy = spec.policy
         self.meter = Meter()
         self.answers: dict[int, Answer] = {}
-        self.lanes = [Lane(cluster.recorder.gaps, index) for index in range(replica.latency.stages)]
+        self.lanes = list(lanes)
         self._single = len(self.lanes) == 1
         self.known_tokens = 0
         """Prompt tokens and tokens shown, of all outstanding requests."""
         self._barren_steps = 0
         self._drop = getattr(self._policy, "drop", None)
 
+    def report_to(self, sink: Sink) -> None:
+        """Report to another sink from now on; no request may be here."""
+        self._sink, self._recorder = sink, sink.recorder
+        for lane in self.lanes:
+            lane.gaps = sink.recorder.gaps
+
     def open(self, request: Request, length: int) -> None:
         """A request arrived whose answer has `length` tokens."""
         self.answers[request.id] = Answer(request, length, self._recorder.is_steady(request))
         self.known_tokens += request.prompt_tokens
-        self.meter.arrive(self._replica.env.now)
+        self.meter.arrive(self._env.now)
 
     def begin(self, batch: Batch, now_ns: int) -> None:
         """Book what a decision changes at once: preemptions, missed steps, admissions, prompt tokens."""
@@ -113,8 +143,15 @@ class Books:
         self._close(batch, steps, decoded, finished, lane_index)
 
     def empty(self, batch: Batch, now_ns: int, lane_index: int = 0) -> None:
-        """Book a decision that computes nothing: it takes no time, but may have preempted or stalled some."""
+        """Book a decision that computes nothing: it takes no time, but may have preempted or stalled some.
+
+        Who is admitted without a step has its KV from elsewhere: it shows the token that came with it, or
+        goes on decoding if it has shown that before.
+        """
         self.begin(batch, now_ns)
+        if batch.admitted:
+            self._take_up(batch, now_ns, lane_index)
+            return
         self._rejoin(batch, self.lanes[lane_index])
         self._policy.update(batch, 1, (), lane_index)
         self.barren(1)
@@ -155,14 +192,28 @@ class Books:
             return False
         del self.answers[request.id]
         self.known_tokens -= request.prompt_tokens + answer.shown
-        self._cluster.abandon(request, answer.shown, answer.seen)
+        self._sink.abandon(request, answer.shown, answer.seen)
         return True
+
+    def forget(self, request: Request) -> None:
+        """Strike off a request that failed while it waited for its KV."""
+        answer = self.answers.pop(request.id)
+        self.known_tokens -= request.prompt_tokens + answer.shown
 
     def barren(self, steps: int) -> None:
         """Count steps (or waits for a time of the policy's choice) without progress; too many end the run."""
         self._barren_steps += steps
         if self._barren_steps > _MOST_BARREN_STEPS:
-            self._replica.stuck(f"{self._barren_steps} decisions in a row brought no progress")
+            self.stuck(f"{self._barren_steps} decisions in a row brought no progress")
+
+    def stuck(self, why: str) -> NoReturn:
+        """Stop a run that cannot go on, naming the requests."""
+        names = ", ".join(str(number) for number in list(self.answers)[:5])
+        raise InvariantError(
+            f"replica {self._spec.name} is stuck at {self._env.now} ns: {why}; "
+            f"{len(self.answers)} requests outstanding (first: {names}), "
+            f"{self._policy.running} running, {self._policy.waiting} waiting"
+        )
 
     def drafting(self) -> DraftResult | None:
         """Return what was drafted and verified; None: nothing is."""
@@ -186,9 +237,21 @@ class Books:
             self.known_tokens -= request.prompt_tokens + answer.length
         for answer in finished:
             if answer.gone:
-                self._cluster.abandon(answer.request, answer.length, answer.seen)
+                self._sink.abandon(answer.request, answer.length, answer.seen)
             else:
-                self._cluster.complete(answer.request, answer.length)
+                self._sink.complete(answer.request, answer.length)
+
+    def _take_up(self, batch: Batch, now_ns: int, lane_index: int) -> None:
+        """Let those that a decision admits without a step decode from now on."""
+        finished: list[Answer] = []
+        for request in batch.admitted:
+            answer = self.answers[request.id]
+            if answer.shown:
+                self.lanes[lane_index].join(answer)
+            else:
+                self._prompt_done(answer, now_ns, lane_index, finished)
+        self._barren_steps = 0
+        self._close(batch, 1, 0, finished, lane_index)
 
     def _prompt_done(self, answer: Answer, now_ns: int, lane_index: int, finished: list[Answer]) -> None:
         """A step computed the last known token of the request: show a token, unless none is wanted."""
@@ -202,7 +265,7 @@ class Books:
             recorder.gaps.add(now_ns - answer.shown_ns, 1, answer.steady)
         else:
             recorder.first_token_ns[row] = now_ns
-            self._cluster.first_token(answer.request)
+            self._sink.first_token(answer.request)
         self._barren_steps = 0
         answer.shown += 1
         answer.shown_ns = now_ns

@@ -154,28 +154,44 @@ class GapRecorder:
         self.add_many(gaps_ns, counts, steady)
 
 
-class Recorder:
+class Stamps:
+    """What one side of a deployment writes down of each request, and the gaps between tokens.
+
+    As such it is the record of prefill replicas, whose tokens nobody sees: no request of it is steady.
+    """
+
+    def __init__(self, requests: int) -> None:
+        """`requests` rows."""
+        self.first_scheduled_ns = _column(requests)
+        self.first_token_ns = _column(requests)
+        """On the prefill side: the end of the prompt."""
+        self.cached_tokens = _column(requests, 0)
+        self.preemptions = _column(requests, 0)
+        self.requeued_ns = _column(requests, 0)
+        self.verifications: dict[int, int] = {}
+        """Steps in which a request's drafts were verified, by row; only where a replica speculates."""
+        self.gaps = GapRecorder()
+
+    def is_steady(self, request: Request) -> bool:
+        """Return True if the request belongs to the steady window."""
+        return False
+
+
+class Recorder(Stamps):
     """What happened to each request, and the gaps between tokens. It only receives."""
 
     def __init__(self, requests: int, steady_window: tuple[int, int]) -> None:
         """`requests` rows; arrivals ranked in `steady_window` (low, high) form the steady part."""
+        super().__init__(requests)
         self.steady_low, self.steady_high = steady_window
         self.arrival_ns = _column(requests)
         self.arrival_order = _column(requests)
-        self.first_scheduled_ns = _column(requests)
-        self.first_token_ns = _column(requests)
         self.last_token_ns = _column(requests)
         self.output_tokens = _column(requests, 0)
-        self.cached_tokens = _column(requests, 0)
-        self.preemptions = _column(requests, 0)
-        self.requeued_ns = _column(requests, 0)
         self.replica = _column(requests)
         self.status = _column(requests, Status.UNFINISHED)
         self.reason = _column(requests)
         self.reasons: dict[str, int] = {}
-        self.verifications: dict[int, int] = {}
-        """Steps in which a request's drafts were verified, by row; only where a replica speculates."""
-        self.gaps = GapRecorder()
         self.arrived = 0
         self.ended = 0
         self.end_ns = 0

@@ -1,4 +1,4 @@
-"""One replica: whatever steps together, as a SimPy process that waits, decides, lets time pass, books.
+"""One replica: whatever steps together, as a SimPy process that waits, decides, lets time pass, outputs.
 
 Between two decisions nothing inside can change the batch, so consecutive equal steps are one event
 (`fast_forward`); an arrival that might change the decision cuts the run: the step in flight ends, and the
@@ -7,49 +7,68 @@ policy decides again.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from simpy.events import Event
 
-from simserve.core import Batch, Request, Wait
-from simserve.errors import InvariantError
+from simserve.core import Batch, Chunk, Request, Wait
+from simserve.core.request import KvMoved
 from simserve.latency.base import PAGE
-from simserve.sim.clock import Boundary, Clock, WakeUp, order_of
+from simserve.sim.clock import Boundary, Clock, Front, WakeUp, order_of
 from simserve.sim.decode_batch import Run
-from simserve.sim.outputs import Books
+from simserve.sim.outputs import Outputs
 from simserve.sim.specs import ReplicaSpec
-from simserve.sim.step_times import DecodePage, DecodeTable, Lookahead
+from simserve.sim.step_times import Lookahead, StepTimes
 from simserve.sim.view import View
 
-if TYPE_CHECKING:
-    from simserve.sim.cluster import Cluster
+
+class World(NamedTuple):
+    """What all replicas of a run share."""
+
+    env: Clock
+    front: Front
+    fast_forward: bool
+
+
+class KvObserver(Protocol):
+    """Hears of prompts as they are computed, so that their KV can leave."""
+
+    def computes(self, chunks: Sequence[Chunk], start_ns: int, end_ns: int) -> None:
+        """A step computes these parts of prompts."""
+        ...
 
 
 class Replica:
     """Serves the requests that the router gives it."""
 
-    books_of = Books
-
     def __init__(
-        self, env: Clock, cluster: Cluster, spec: ReplicaSpec, rank: int, table: DecodeTable
+        self,
+        world: World,
+        spec: ReplicaSpec,
+        rank: int,
+        outputs: Outputs,
+        times: StepTimes,
+        kv_transfer: KvObserver | None = None,
     ) -> None:
-        """`rank` orders replicas whose steps end at one instant; `table` is shared by equal replicas."""
+        """`rank` orders replicas whose steps end at one instant; `kv_transfer` is set in a split."""
+        env = world.env
         self.env = env
         self.spec = spec
         self.rank = rank
         self.order = order_of(rank)
         self.policy = spec.policy
         self.latency = spec.latency
-        self.table = table
-        self.front = cluster.front
-        self.fast_forward = cluster.fast_forward
-        self.books = self.books_of(self, cluster)
-        self.meter = self.books.meter
+        self.front = world.front
+        self.fast_forward = world.fast_forward
+        self.outputs = outputs
+        self.times = times
+        self.kv_transfer = kv_transfer
+        self.meter = self.outputs.meter
         self._idle: WakeUp | None = None
         self._sleep: Boundary | None = None
         """The boundary slept towards, if an arrival may bring it forward."""
-        self._lane = self.books.lanes[0]
+        self._lane = self.outputs.lanes[0]
         self._run_end: Boundary | None = None
         """The end of a run of steps, if it has not been brought forward."""
         self._run: Run | None = None
@@ -69,7 +88,7 @@ class Replica:
     @property
     def outstanding_requests(self) -> int:
         """Requests given to the replica and not finished."""
-        return len(self.books.answers)
+        return len(self.outputs.answers)
 
     @property
     def waiting_requests(self) -> int:
@@ -121,9 +140,9 @@ class Replica:
 
         A step that ends just then counts only if `passed`; the same holds below.
         """
-        tokens = self.books.known_tokens
+        tokens = self.outputs.known_tokens
         if self._run is not None:
-            tokens += self.books.lanes[0].live * self._run.steps_done(time_ns, passed)
+            tokens += self._lane.tokens_in(self._run.steps_done(time_ns, passed))
         return tokens
 
     def kv_use_at(self, time_ns: int, passed: bool) -> float:
@@ -142,10 +161,16 @@ class Replica:
         """Take in a request whose answer has `length` tokens."""
         if self.view is not None:
             self.view.catch_up(self.env.now)
-        self.books.open(request, length)
+        self.outputs.open(request, length)
         self.tell(request)
 
-    def tell(self, request: Request) -> None:
+    def deliver(self, news: KvMoved) -> None:
+        """Give news of KV to the scheduler as an arrival would come."""
+        if self.view is not None:
+            self.view.catch_up(self.env.now)
+        self.tell(news)
+
+    def tell(self, request: Request | KvMoved) -> None:
         """Give the scheduler an arrival when it may see it; interrupt a run that it might change."""
         if self._idle is not None:
             self.policy.add(request)
@@ -168,17 +193,18 @@ class Replica:
 
     def lose_client(self, request: Request) -> None:
         """A client stops looking: from now on nothing is shown to it."""
-        self.books.lose_client(request, self._steps_begun() - 1)
+        self.outputs.lose_client(request, self._steps_begun() - 1)
 
     # -- the process -----------------------------------------------------------------------------------
 
     def serve(self) -> Generator[Event, None, None]:
         """Life of the replica: wait, decide, let time pass, book the outcome."""
-        env, books, policy, lookahead, order = self.env, self.books, self.policy, self._lookahead, self.order
+        env, outputs, policy, order = self.env, self.outputs, self.policy, self.order
+        lookahead = self._lookahead
         now_ns = env.now
         while True:
             if self._given_up:
-                self._given_up = [request for request in self._given_up if not books.drop(request)]
+                self._given_up = [request for request in self._given_up if not outputs.drop(request)]
             decision = policy.next_batch(now_ns)
             if lookahead is not None and lookahead.decided(policy, isinstance(decision, Batch)):
                 continue
@@ -186,15 +212,18 @@ class Replica:
                 yield from self.wait(decision)
                 now_ns = self.woke()
             elif decision.chunks:
-                books.begin(decision, now_ns)
-                yield Boundary(env, order, self.step_ns(decision))
+                outputs.begin(decision, now_ns)
+                step_ns = self.times.step_ns(decision, self._lane)
+                if self.kv_transfer is not None:
+                    self.kv_transfer.computes(decision.chunks, now_ns, now_ns + step_ns)
+                yield Boundary(env, order, step_ns)
                 start_ns, now_ns = now_ns, self.woke()
-                books.step(decision, start_ns, now_ns)
+                outputs.step(decision, start_ns, now_ns)
             elif not decision.decodes:
-                books.empty(decision, now_ns)
+                outputs.empty(decision, now_ns)
             else:
                 if decision.preempted or decision.stalled:
-                    books.begin(decision, now_ns)
+                    outputs.begin(decision, now_ns)
                 run = self._run = self._plan(decision, now_ns)
                 boundary = Boundary(env, order, run.end_ns(run.steps) - now_ns)
                 if run.steps > 1:
@@ -206,7 +235,7 @@ class Replica:
                 run, self._run, self._sleep, self._run_end = self._run, None, None, None
                 if lookahead is not None:
                     lookahead.steps_run(policy, run.steps)
-                books.run(decision, run, now_ns)
+                outputs.run(decision, run, now_ns)
 
     def woke(self) -> int:
         """Count a wake-up, mark this instant's boundary as reached, and return the time."""
@@ -221,16 +250,6 @@ class Replica:
             front.reach(now_ns, self.rank)
         return now_ns
 
-    def step_ns(self, batch: Batch) -> int:
-        """Return the duration of a step with prompt chunks."""
-        return self.latency.step_ns(batch.decodes, batch.decode_context, batch.chunks)
-
-    def page_of(self, batch: Batch) -> tuple[DecodePage, int]:
-        """Return the table page of a decode step and its place there."""
-        decodes = batch.decodes
-        number, offset = divmod(batch.decode_context // decodes, PAGE)
-        return self.table.page(decodes, number), offset
-
     def wait(self, wait: Wait) -> Generator[Event, None, None]:
         """Sleep until an arrival, or until the policy wants to look again."""
         now_ns = self.env.now
@@ -241,17 +260,20 @@ class Replica:
             if self.env.now > now_ns:
                 self.meter.rest(now_ns, self.env.now, self.policy)
         elif wait.until_ns > now_ns:
-            self.books.barren(1)
+            self.outputs.barren(1)
             yield from self.sleep(wait.until_ns - now_ns)
             if self.env.now > now_ns:
                 self.meter.idle(now_ns, self.env.now, self.policy)
         else:
-            self.stuck(f"the policy waits until {wait.until_ns} ns, which is not in the future")
+            self.outputs.stuck(f"the policy waits until {wait.until_ns} ns, which is not in the future")
 
     def expect_news(self) -> None:
-        """Stop the run if nothing but an arrival would wake the policy, although requests wait."""
-        if self.policy.waiting and not self.policy.running:
-            self.stuck("the policy waits although nothing runs")
+        """Stop the run if nothing but an arrival would wake the policy, although requests wait.
+
+        With a split they may wait for KV, or for room that others hold until their KV was read.
+        """
+        if self.kv_transfer is None and self.policy.waiting and not self.policy.running:
+            self.outputs.stuck("the policy waits although nothing runs")
 
     def sleep(self, delay_ns: int) -> Generator[Event, None, None]:
         """Let `delay_ns` pass, or less: an arrival ends it."""
@@ -284,8 +306,8 @@ class Replica:
 
     def _plan(self, batch: Batch, now_ns: int) -> Run:
         """Return the run of steps that nothing inside the replica can change."""
-        page, offset = self.page_of(batch)
         lane, lookahead = self._lane, self._lookahead
+        page, offset = self.times.page_of(batch, lane)
         if batch.repeats == 1 or not self.fast_forward or not lane.in_rhythm(now_ns):
             return Run(now_ns, page, offset, 1)
         if lookahead is not None and lookahead.unseen:
@@ -294,13 +316,3 @@ class Replica:
         if batch.until_ns is None:
             return run
         return run._replace(steps=run.steps_begun(batch.until_ns, passed=False))
-
-    def stuck(self, why: str) -> None:
-        """Stop a run that cannot go on, naming the requests."""
-        answers = self.books.answers
-        names = ", ".join(str(number) for number in list(answers)[:5])
-        raise InvariantError(
-            f"replica {self.spec.name} is stuck at {self.env.now} ns: {why}; "
-            f"{len(answers)} requests outstanding (first: {names}), "
-            f"{self.policy.running} running, {self.policy.waiting} waiting"
-        )

@@ -60,7 +60,7 @@ def simulate(
     env.run()
     for replica in cluster.replicas:
         if replica.outstanding_requests:
-            replica.stuck("nothing is left that could happen")
+            replica.outputs.stuck("nothing is left that could happen")
     if recorder.ended != len(trace):
         raise InvariantError(
             f"the run ended with {len(trace) - recorder.ended} of {len(trace)} requests unfinished: "
@@ -134,6 +134,6 @@ def _replica_result(replica: Replica) -> ReplicaResult:
         decode_pairs=meter.decode_pairs,
         timeline=timeline,
         kv_tiers=getattr(replica.policy, "kv_tiers", ()),
-        drafting=replica.books.drafting(),
+        drafting=replica.outputs.drafting(),
         waited_ns=tuple(meter.waited_ns),
     )

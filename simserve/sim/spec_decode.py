@@ -7,7 +7,7 @@ it is without speculation; its step times are gathered from the table of decode 
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,12 @@ from simserve.core.batch import VerifyBatch
 from simserve.core.request import Acceptance
 from simserve.core.totals import DraftResult
 from simserve.latency.base import PAGE
+from simserve.sim.clock import Clock
 from simserve.sim.decode_batch import Answer, Lane
-from simserve.sim.disagg.replica import SplitBooks, SplitRank, SplitReplica
-from simserve.sim.outputs import Books
-from simserve.sim.pace.rank import Rank
+from simserve.sim.outputs import Outputs, Sink
 from simserve.sim.recorder import GapRecorder
-from simserve.sim.replica import Replica
-from simserve.sim.step_times import DecodePage, DecodeTable
+from simserve.sim.specs import ReplicaSpec
+from simserve.sim.step_times import DecodePage, DecodeTable, StepTimes
 
 # A lane whose answers gain several tokens per step: those drafts that the acceptance draws accept.
 #
@@ -94,6 +93,10 @@ class DraftLane(Lane):
         assert isinstance(answer, DraftAnswer)
         return answer.shown + int(answer.gained[self.step - answer.joined_step + steps])
 
+    def tokens_in(self, steps: int) -> int:
+        """Return the tokens that the next `steps` steps show."""
+        return int(self.tokens(steps).sum())
+
     def tokens(self, steps: int) -> Int64:
         """Return the tokens that each of the next `steps` steps shows, int64[steps] (the caller's own)."""
         first = self.step - self._base
@@ -142,25 +145,20 @@ class DraftLane(Lane):
         self._ahead[first : first + len(gains)] += sign * gains
 
 
-# The books of a replica that speculates: steps in which an answer gains several tokens at once.
+# The outputs of a replica that speculates: steps in which an answer gains several tokens at once.
 
 if TYPE_CHECKING:
-    from simserve.sim.cluster import Cluster
     from simserve.sim.decode_batch import Run
-    from simserve.sim.replica import Replica
 
 
-class DraftBooks(Books):
-    """Books whose lane draws what each verification accepts."""
+class DraftOutputs(Outputs):
+    """Outputs whose lane draws what each verification accepts."""
 
-    def __init__(self, replica: Replica, cluster: Cluster) -> None:
+    def __init__(self, env: Clock, spec: ReplicaSpec, sink: Sink, acceptance: Acceptance) -> None:
         """One lane: there are no pipeline stages."""
-        super().__init__(replica, cluster)
-        acceptance = replica.spec.acceptance
-        assert isinstance(acceptance, Acceptance)
+        self._lane = DraftLane(sink.recorder.gaps, acceptance)
+        super().__init__(env, spec, sink, [self._lane])
         self._drafts = acceptance.drafts
-        self._lane = DraftLane(cluster.recorder.gaps, acceptance)
-        self.lanes = [self._lane]
         self.verifications = 0
         """Sequences that verified drafts, over all steps, whose result was wanted."""
         self.drafted_tokens = 0
@@ -174,7 +172,7 @@ class DraftBooks(Books):
         self.answers[request.id] = DraftAnswer(request, length, self._recorder.is_steady(request))
 
     def begin(self, batch: Batch, now_ns: int) -> None:
-        """Book what a decision changes at once (see `Books`).
+        """Book what a decision changes at once (see `Outputs`).
 
         A scheduler that plans ahead may leave out, or cut short, a request that has ended meanwhile.
         """
@@ -219,7 +217,7 @@ class DraftBooks(Books):
     # -- parts -----------------------------------------------------------------------------------------
 
     def _close(self, batch: Batch, steps: int, decoded: int, finished: list[Answer], lane_index: int) -> None:
-        """Tell the policy, then the world, what ended (see `Books`)."""
+        """Tell the policy, then the world, what ended (see `Outputs`)."""
         for answer in finished:
             assert isinstance(answer, DraftAnswer)
             self._recorder.verifications[answer.request.id] = answer.verified
@@ -273,10 +271,6 @@ class DraftBooks(Books):
         return alone, tokens
 
 
-class SplitDraftBooks(DraftBooks, SplitBooks):
-    """The same on the decoding side of a split."""
-
-
 class RunPage(DecodePage):
     """The steps of one run, in order; what is counted here is counted in the pages they are from."""
 
@@ -309,50 +303,17 @@ class RunPage(DecodePage):
             steps -= len(counted)
 
 
-class DraftReplica(Replica):
-    """A replica whose sequences verify drafts."""
+class DraftTimes(StepTimes):
+    """Step times of runs whose contexts grow by what is accepted."""
 
-    books_of = DraftBooks
+    def __init__(self, table: DecodeTable, fast_forward: bool) -> None:
+        """Without `fast_forward` every run is one step."""
+        super().__init__(table)
+        self._fast_forward = fast_forward
 
-    def page_of(self, batch: Batch) -> tuple[DecodePage, int]:
+    def page_of(self, batch: Batch, lane: Lane) -> tuple[DecodePage, int]:
         """Return the step times of the run that the batch may be, and its place there."""
         assert isinstance(batch, VerifyBatch)
-        steps = batch.repeats if self.fast_forward else 1
-        contexts = batch.context_sums[: self._lane.steps_to_end(steps)] // batch.decodes
+        steps = batch.repeats if self._fast_forward else 1
+        contexts = batch.context_sums[: lane.steps_to_end(steps)] // batch.decodes
         return RunPage(self.table, batch.decodes, contexts), 0
-
-    def tokens_at(self, time_ns: int, passed: bool) -> int:
-        """Return the outstanding tokens at a time since the last change here (see `Replica`)."""
-        tokens = self.books.known_tokens
-        if self._run is not None:
-            tokens += _shown(self, self._run.steps_done(time_ns, passed))
-        return tokens
-
-
-class DraftRank(Rank):
-    """An attention rank whose sequences verify drafts."""
-
-    books_of = DraftBooks
-
-    def tokens_at(self, time_ns: int, passed: bool) -> int:
-        """Return the outstanding tokens at a time since the last boundary (see `Rank`)."""
-        tokens = self.books.known_tokens
-        if self.batch is not None and self.batch.decodes and not self.batch.chunks:
-            tokens += _shown(self, self.group.steps_over(time_ns, passed) - self.start_step)
-        return tokens
-
-
-class SplitDraftReplica(SplitReplica, DraftReplica):
-    """A decoding replica of a split."""
-
-    books_of = SplitDraftBooks
-
-
-class SplitDraftRank(SplitRank, DraftRank):
-    """An attention rank of a decoding group of a split."""
-
-    books_of = SplitDraftBooks
-
-
-def _shown(replica: Replica, steps: int) -> int:
-    return int(cast(DraftLane, replica.books.lanes[0]).tokens(steps).sum())

@@ -51,9 +51,9 @@ class StepLog:
     def watch(self, replicas: Sequence[Replica]) -> None:
         """Record what these replicas do; they have done nothing yet."""
         for replica in replicas:
-            meter = _LoggingMeter(self, replica.spec.name, replica.table)
+            meter = _LoggingMeter(self, replica.spec.name, replica.times.table)
             meter.lookahead = replica.meter.lookahead
-            replica.books.meter = replica.meter = meter
+            replica.outputs.meter = replica.meter = meter
             self._meters.append(meter)
 
     def result(self) -> Steps:

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simserve.core import Request
+from simserve.core import Batch, Request
+from simserve.core.request import KvMoved
 from simserve.engines.base import Policy
 from simserve.latency.base import PAGE, StepLatency
 from simserve.latency.explain import Decoded, op_times
 from simserve.latency.step_time import TableLatency
 from simserve.sim.recorder import GapRecorder
+
+if TYPE_CHECKING:
+    from simserve.sim.decode_batch import Lane
 
 # Runs of decode steps by look-up: cumulative step times, and how often each entry was used.
 #
@@ -116,6 +121,25 @@ class DecodeTable:
             add_times(op_ns, op_times(self.latency, decoded))
 
 
+class StepTimes:
+    """How long the steps of a replica take."""
+
+    def __init__(self, table: DecodeTable) -> None:
+        """`table` is shared by replicas of one latency."""
+        self.table = table
+        self.latency = table.latency
+
+    def step_ns(self, batch: Batch, lane: Lane) -> int:
+        """Return the duration of a step with prompt chunks, and of the decodes of `lane`."""
+        return self.latency.step_ns(batch.decodes, batch.decode_context, batch.chunks)
+
+    def page_of(self, batch: Batch, lane: Lane) -> tuple[DecodePage, int]:
+        """Return the page of step times on which a decode step of `lane` is, and its place there."""
+        decodes = batch.decodes
+        number, offset = divmod(batch.decode_context // decodes, PAGE)
+        return self.table.page(decodes, number), offset
+
+
 def add_times(totals: dict[str, float], more: Mapping[str, float]) -> None:
     """Add times by name to `totals`."""
     for name, value in more.items():
@@ -128,8 +152,8 @@ class Lookahead:
     __slots__ = ("_held", "stepping", "unseen")
 
     def __init__(self) -> None:
-        self._held: list[tuple[Request, int]] = []
-        """Arrived requests, with the step of the present run in which each came."""
+        self._held: list[tuple[Request | KvMoved, int]] = []
+        """Arrivals (requests, or news of KV), with the step of the present run in which each came."""
         self.stepping = False
         """True from a decision to compute until the next decision."""
         self.unseen = False
@@ -140,7 +164,7 @@ class Lookahead:
         """Arrivals that the policy has not been told of."""
         return len(self._held)
 
-    def hold(self, request: Request, step: int) -> None:
+    def hold(self, request: Request | KvMoved, step: int) -> None:
         """Keep an arrival that came in the `step`-th step of the present run."""
         self._held.append((request, step))
 

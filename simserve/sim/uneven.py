@@ -1,4 +1,4 @@
-"""Replicas whose steps depend on how unequal the contexts of their sequences are (see `latency.uneven`).
+"""Step times that depend on how unequal the contexts of the sequences are (see `latency.uneven`).
 
 All contexts grow by one in each step, so a lane keeps what of a context does not change: its tokens when the
 lane had made no step. What unequal contexts add to a step is found when a sequence joins or leaves, and holds
@@ -8,9 +8,6 @@ until the next does; so a run of steps is as long as ever, and equals its steps 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from functools import cache
-from types import new_class
-from typing import TYPE_CHECKING
 
 from simserve.core import Batch
 from simserve.latency.base import PAGE, StepLatency
@@ -18,13 +15,8 @@ from simserve.latency.kernels.decode import Lengths
 from simserve.latency.mixed import UnevenDecodes
 from simserve.latency.step_time import TableLatency
 from simserve.sim.decode_batch import Answer, Lane
-from simserve.sim.outputs import Books
 from simserve.sim.recorder import GapRecorder
-from simserve.sim.replica import Replica
-from simserve.sim.step_times import DecodePage, DecodeTable
-
-if TYPE_CHECKING:
-    from simserve.sim.cluster import Cluster
+from simserve.sim.step_times import DecodePage, DecodeTable, StepTimes
 
 
 class LengthLane(Lane):
@@ -110,51 +102,33 @@ class LevelTable(DecodeTable):
         return page
 
 
-class UnevenBooks(Books):
-    """Books whose lanes know contexts."""
+class UnevenTimes(StepTimes):
+    """Step times that depend on the contexts of a lane's members."""
 
-    def __init__(self, replica: Replica, cluster: Cluster) -> None:
-        super().__init__(replica, cluster)
-        self.lanes: list[Lane] = [LengthLane(lane.gaps, lane.index) for lane in self.lanes]
+    def __init__(self, table: LevelTable, uneven: UnevenDecodes) -> None:
+        """`uneven` is the latency's."""
+        super().__init__(table)
+        self._levels = table
+        self._uneven = uneven
 
+    def step_ns(self, batch: Batch, lane: Lane) -> int:
+        """Return the duration of a step with prompt chunks (see `StepTimes`)."""
+        assert isinstance(lane, LengthLane)
+        longest = lane.longest if batch.decodes else 0
+        return self._levels.latency.step_ns(batch.decodes, batch.decode_context, batch.chunks, longest)
 
-class UnevenSteps(Replica):
-    """What differs: where a step's duration comes from."""
-
-    table: LevelTable
-    latency: TableLatency
-
-    def step_ns(self, batch: Batch) -> int:
-        """Return the duration of a step with prompt chunks."""
-        longest = lengths_of(self).longest if batch.decodes else 0
-        return self.latency.step_ns(batch.decodes, batch.decode_context, batch.chunks, longest)
-
-    def page_of(self, batch: Batch) -> tuple[DecodePage, int]:
-        """Return the table page of a decode step and its place there."""
+    def page_of(self, batch: Batch, lane: Lane) -> tuple[DecodePage, int]:
+        """Return the page of step times on which a decode step of `lane` is, and its place there."""
+        assert isinstance(lane, LengthLane)
         number, offset = divmod(batch.decode_context // batch.decodes, PAGE)
-        uneven = self.latency.uneven
-        assert uneven is not None
-        return self.table.level(batch.decodes, number, lengths_of(self).level_ns(uneven)), offset
+        return self._levels.level(batch.decodes, number, lane.level_ns(self._uneven)), offset
 
 
-def lengths_of(replica: Replica) -> LengthLane:
-    """Return the lane (of the microbatch at hand) of a replica that minds unequal contexts."""
-    lane = replica._lane
-    assert isinstance(lane, LengthLane)
-    return lane
+def uneven_of(latency: StepLatency) -> UnevenDecodes | None:
+    """Return what unequal contexts add to the steps of a latency; None: nothing."""
+    return latency.uneven if isinstance(latency, TableLatency) else None
 
 
 def table_of(latency: StepLatency) -> DecodeTable:
     """Return an empty table of a latency's decode steps."""
-    return LevelTable(latency) if getattr(latency, "uneven", None) else DecodeTable(latency)
-
-
-@cache
-def minding_lengths(kind: type[Replica]) -> type[Replica]:
-    """Return the kind of replica that is as `kind`, and minds unequal contexts."""
-    books, bases = UnevenBooks, (UnevenSteps,)
-    if kind.books_of is not Books:
-        books = new_class(f"Uneven{kind.books_of.__name__}", (kind.books_of, UnevenBooks))
-    if kind is not Replica:
-        bases = (kind, UnevenSteps)
-    return new_class(f"Uneven{kind.__name__}", bases, exec_body=lambda body: body.update(books_of=books))
+    return DecodeTable(latency) if uneven_of(latency) is None else LevelTable(latency)

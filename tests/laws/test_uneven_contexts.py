@@ -19,7 +19,8 @@ from simserve.model.spec import Parallelism
 from simserve.router.base import ROUTERS
 from simserve.scenario.load import load_scenario
 from simserve.sim import ReplicaSpec, simulate
-from simserve.sim.uneven import LengthLane, UnevenSteps
+from simserve.sim.replica import Replica
+from simserve.sim.uneven import LengthLane
 from tests.laws.checkers import all_laws, results_agree
 from tests.laws.test_fast_forward_on_traces import (
     BLOCK_SIZE,
@@ -94,13 +95,13 @@ def test_both_sides_of_a_split_mind_lengths(tmp_path: Path) -> None:
 def test_lanes_know_the_contexts_of_their_members(monkeypatch: pytest.MonkeyPatch) -> None:
     """After every decision: the lane's sum is the batch's, its longest is the longest answer's."""
     seen = []
-    price = UnevenSteps.page_of
+    plan = Replica._plan
 
-    def checked(self, batch):
-        lane = self.books.lanes[0]
+    def checked(self, batch, now_ns):
+        lane = self._lane
         contexts = sorted(
             answer.request.prompt_tokens + answer.shown + lane.step - answer.joined_step
-            for answer in self.books.answers.values()
+            for answer in self.outputs.answers.values()
             if answer.end_step >= 0
         )
         assert isinstance(lane, LengthLane)
@@ -110,9 +111,9 @@ def test_lanes_know_the_contexts_of_their_members(monkeypatch: pytest.MonkeyPatc
         assert lengths.squares == sum(context**2 for context in contexts)
         assert lane.longest == contexts[-1]
         seen.append(lane.level_ns(self.latency.uneven))
-        return price(self, batch)
+        return plan(self, batch, now_ns)
 
-    monkeypatch.setattr(UnevenSteps, "page_of", checked)
+    monkeypatch.setattr(Replica, "_plan", checked)
     part = SLICES["azure conversation"]
     run(piece(part), part, "vllm", latency(), True)
     assert len(seen) > 300

@@ -10,26 +10,23 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import partial
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 from simpy.events import Timeout
 
 from simserve.core import Chunk, LinkResult, Request, SplitResult, Trace
-from simserve.core.request import DecodeRequest, KvMoved
+from simserve.core.request import DecodeRequest, KvMoved, PrefillRequest
 from simserve.errors import InvariantError
 from simserve.sim.clock import Clock
-from simserve.sim.cluster import Cluster, Progress
+from simserve.sim.cluster import Cluster, Progress, make_replica
 from simserve.sim.disagg.kv_transfer import Handover, Passage, PrefillSide, Route, StageRecorder
 from simserve.sim.disagg.links import LinkEnd, Links
-from simserve.sim.disagg.replica import RoleSwitch, SplitPipelineReplica, SplitRank, SplitReplica
+from simserve.sim.disagg.role_switch import RoleSwitch
 from simserve.sim.dispatch import Desk
 from simserve.sim.recorder import Recorder
-from simserve.sim.replica import Replica
-from simserve.sim.spec_decode import SplitDraftRank, SplitDraftReplica
+from simserve.sim.replica import Replica, World
 from simserve.sim.specs import ReplicaSpec, SplitSpec
-from simserve.sim.uneven import minding_lengths, table_of
 
 FAILED = "KV transfer failed"
 
@@ -50,7 +47,7 @@ class SplitCluster(Cluster):
         """Builds a replica per spec, which has the role that its spec says."""
         self.split = split
         self.stages = StageRecorder(len(trace))
-        self._prefill_side = PrefillSide(self.stages.prefill, fast_forward)
+        self._prefill_side = PrefillSide(self.stages.prefill, self.prompt_sampled, self.prompt_computed)
         self.links = Links(env)
         self._ends: list[tuple[LinkEnd, LinkEnd]] = []
         self._passages: dict[int, Passage] = {}
@@ -67,19 +64,9 @@ class SplitCluster(Cluster):
 
     # -- building --------------------------------------------------------------------------------------
 
-    def _build(self, spec: ReplicaSpec, rank: int) -> Replica:
-        table = self.tables.setdefault(id(spec.latency), table_of(spec.latency))
-        self._prefill_side.cluster, self._prefill_side.front = self, self.front
-        make = SplitPipelineReplica if spec.latency.stages > 1 else SplitReplica
-        if spec.group is not None:
-            make = SplitRank
-        if spec.acceptance is not None:
-            make = SplitDraftReplica if spec.group is None else SplitDraftRank
-        if getattr(spec.latency, "uneven", None):
-            make = cast("type[SplitReplica]", minding_lengths(make))
+    def _build(self, world: World, spec: ReplicaSpec, rank: int) -> Replica:
         side = self._prefill_side if spec.role == "prefill" else self
-        replica = make(self.env, side, spec, rank, table)  # pyright: ignore[reportArgumentType]
-        replica.split = self
+        replica = make_replica(world, spec, rank, side, self._table(spec), kv_transfer=self)
         spec.policy.mover = self  # pyright: ignore[reportAttributeAccessIssue]
         bytes_per_s = self.split.link_bytes_per_s.get(spec.pool, 0)
         self._ends.append((LinkEnd("out", bytes_per_s), LinkEnd("in", bytes_per_s)))
@@ -87,13 +74,13 @@ class SplitCluster(Cluster):
 
     # -- roles -----------------------------------------------------------------------------------------
 
-    def move(self, replica: SplitReplica, role: str) -> None:
+    def move(self, replica: Replica, role: str) -> None:
         """Give a replica another role: routers see it no longer, or again."""
         self._roles[replica.rank] = role
         for name, desk in self._desks.items():
             desk.replace(self.with_role(name))
         if role in ("prefill", "decode"):
-            replica.turn(self._prefill_side if role == "prefill" else self)  # pyright: ignore[reportArgumentType]
+            replica.outputs.report_to(self._prefill_side if role == "prefill" else self)
 
     def has_business(self, replica: Replica) -> bool:
         """Return True if a request on its way needs the replica."""
@@ -124,7 +111,6 @@ class SplitCluster(Cluster):
 
     def _begin(self, request: Request, source: Replica, target: Replica | None) -> None:
         """Compute a prompt on a prefill replica; `target` decodes, if it is known already."""
-        assert isinstance(source, SplitReplica)
         passage = Passage(request, self._length(request, self._answering), source)
         passage.handover = Handover(
             self.env, self.links, self.split, request.prompt_tokens, lambda: self._moved(passage)
@@ -132,7 +118,6 @@ class SplitCluster(Cluster):
         self._passages[request.id] = passage
         self.stages.prefill_replica[request.id] = source.rank
         if target is not None:
-            assert isinstance(target, SplitReplica)
             passage.target = target
         if self.split.room_first:
             self._send_half(passage)
@@ -178,11 +163,14 @@ class SplitCluster(Cluster):
 
     # -- between the halves ----------------------------------------------------------------------------
 
-    def chunk(self, chunk: Chunk, start_ns: int, end_ns: int) -> None:
-        """A step computes a part of a prompt."""
-        if self.split.overlap != "request":
-            end = min(chunk.cached + chunk.tokens, chunk.request.prompt_tokens)
-            self._passages[chunk.request.id].handover.chunk(end, start_ns, end_ns)
+    def computes(self, chunks: Sequence[Chunk], start_ns: int, end_ns: int) -> None:
+        """A step computes these parts of prompts: their KV may leave, if it does not wait for the rest."""
+        if self.split.overlap == "request":
+            return
+        for request, tokens, cached, _ in chunks:
+            if isinstance(request, PrefillRequest):
+                end = min(cached + tokens, request.prompt_tokens)
+                self._passages[request.id].handover.chunk(end, start_ns, end_ns)
 
     def prompt_sampled(self, request: Request) -> None:
         """The prefill side sampled its token."""
@@ -204,9 +192,7 @@ class SplitCluster(Cluster):
         self.stages.prefill_end_ns[passage.prefill.id] = now_ns
         passage.handover.computed(lambda: self._expired(passage))
         if passage.target is None:
-            target = self._desks["decode"].choose(passage.decode, now_ns)
-            assert isinstance(target, SplitReplica)
-            passage.target = target
+            passage.target = self._desks["decode"].choose(passage.decode, now_ns)
         if not self.split.room_first:
             self._send_half(passage)
 
@@ -253,7 +239,7 @@ class SplitCluster(Cluster):
         fatal = not ok and self.split.on_failure == "error"
         passage.target.deliver(KvMoved(passage.decode, ok, fatal))
         if fatal:
-            passage.target.forget(passage.decode)
+            passage.target.outputs.forget(passage.decode)
             self._fail(passage.decode)
         if self._switch is not None:
             self._switch.drained()

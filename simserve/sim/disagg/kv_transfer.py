@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,38 +20,16 @@ from simpy.events import Timeout
 from simserve.core import Request, SplitColumns
 from simserve.core.request import DecodeRequest, PrefillRequest
 from simserve.core.result import ABSENT
+from simserve.errors import InvariantError
 from simserve.model.kv import KvTransferSize
 from simserve.sim.clock import Clock
 from simserve.sim.disagg.links import LinkEnd, Links
-from simserve.sim.disagg.replica import SplitReplica
-from simserve.sim.recorder import GapRecorder
+from simserve.sim.recorder import Stamps
+from simserve.sim.replica import Replica
 from simserve.sim.specs import SplitSpec
 from simserve.units import NS_PER_S
 
-if TYPE_CHECKING:
-    from simserve.sim.clock import Front
-    from simserve.sim.disagg.cluster import SplitCluster
-
-
 # When a split request passed from one stage to the next; one slot per row of the trace.
-
-
-class PromptRecorder:
-    """What prefill replicas write down, as they would in a `Recorder`: their tokens are not shown."""
-
-    def __init__(self, requests: int) -> None:
-        """`requests` rows."""
-        self.first_scheduled_ns = _column(requests)
-        self.first_token_ns = _column(requests)
-        """The end of the prompt."""
-        self.cached_tokens = _column(requests, 0)
-        self.preemptions = _column(requests, 0)
-        self.requeued_ns = _column(requests, 0)
-        self.gaps = GapRecorder()
-
-    def is_steady(self, request: Request) -> bool:
-        """Return False: gaps are counted on the other side."""
-        return False
 
 
 class StageRecorder:
@@ -59,7 +37,7 @@ class StageRecorder:
 
     def __init__(self, requests: int) -> None:
         """`requests` rows."""
-        self.prefill = PromptRecorder(requests)
+        self.prefill = Stamps(requests)
         self.prefill_replica = _column(requests)
         self.prefill_end_ns = self.prefill.first_token_ns
         self.room_ns = _column(requests)
@@ -268,35 +246,38 @@ class Passage:
 
     __slots__ = ("decode", "handover", "length", "prefill", "source", "target")
 
-    def __init__(self, request: Request, length: int, source: SplitReplica) -> None:
+    def __init__(self, request: Request, length: int, source: Replica) -> None:
         """`length` tokens will be its answer; `source` computes the prompt."""
         row, prompt, priority = request.id, request.prompt_tokens, request.priority
         self.prefill = PrefillRequest(row, request.arrival_ns, prompt, 1, priority)
         self.decode = DecodeRequest(row, request.arrival_ns, prompt, request.max_tokens, priority)
         self.length = length
         self.source = source
-        self.target: SplitReplica | None = None
+        self.target: Replica | None = None
         """Who answers, once that is known."""
         self.handover: Handover
         """Its KV on the way; set by the cluster."""
 
 
 class PrefillSide:
-    """What prefill replicas report to, in the place of a cluster."""
+    """The sink of prefill replicas."""
 
-    front: Front
-    cluster: SplitCluster
-    """Both set by the cluster."""
-
-    def __init__(self, recorder: PromptRecorder, fast_forward: bool) -> None:
-        """`recorder` is the side's own."""
+    def __init__(
+        self, recorder: Stamps, sampled: Callable[[Request], None], computed: Callable[[Request], None]
+    ) -> None:
+        """`sampled` and `computed` are called with a prompt whose token was sampled, and that is done."""
         self.recorder = recorder
-        self.fast_forward = fast_forward
+        self._sampled = sampled
+        self._computed = computed
 
     def first_token(self, request: Request) -> None:
         """A prompt's token was sampled."""
-        self.cluster.prompt_sampled(request)
+        self._sampled(request)
 
     def complete(self, request: Request, output_tokens: int) -> None:
         """A prompt is computed."""
-        self.cluster.prompt_computed(request)
+        self._computed(request)
+
+    def abandon(self, request: Request, output_tokens: int, seen_tokens: int) -> None:
+        """Clients that give up are not simulated with a split."""
+        raise InvariantError("clients that give up are not simulated with a prefill/decode split")

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from simpy.events import Event
 
 from simserve.core import GroupResult
-from simserve.core.batch import VerifyBatch
 from simserve.experts.state import ExpertState
 from simserve.latency.lockstep import RankWork
 from simserve.latency.lockstep_totals import StepNote
@@ -63,6 +62,7 @@ class LockstepGroup:
         self.order = order_of(rank)
         self.ranks = ranks
         self.latency = spec.latency
+        self._speculates = ranks[0].spec.acceptance is not None
         self.step = 0
         """Steps that are over."""
         self.experts = ExpertState(spec.experts) if spec.experts is not None else None
@@ -181,7 +181,7 @@ class LockstepGroup:
         wait_ns = experts.advance(self.step, now_ns)
         if experts.epoch != epoch:
             self.meter.close_epoch(shares)
-        if wait_ns and any(rank.books.answers for rank in self.ranks):
+        if wait_ns and any(rank.outputs.answers for rank in self.ranks):
             for place, rank in enumerate(self.ranks):
                 if rank.batch is not None:
                     self._finish(place, now_ns)
@@ -244,7 +244,13 @@ class LockstepGroup:
         return _Steps(now_ns, self.step, ends_ns, durations_ns, note)
 
     def _contexts(self, places: Int64, steps: int) -> Int64:
-        """Return the mean contexts of ranks (int64[r]) in each of the next steps, int64[r, steps]."""
+        """Return the mean contexts of ranks (int64[r]) in each of the next steps, int64[r, steps].
+
+        They grow by one, or by what the verifications accept.
+        """
+        if self._speculates:
+            rows = [self.ranks[place].contexts(self.step, steps) for place in places.tolist()]
+            return np.array(rows, np.int64).reshape(len(rows), steps)
         return self._context[places][:, None] + np.arange(self.step, self.step + steps)
 
     def _work(self, place: int) -> RankWork:
@@ -295,19 +301,7 @@ class LockstepGroup:
         return self.meter.result(self.step, len(self.ranks))
 
 
-# Which ranks step together, and groups of them whose ranks verify drafts.
-
-
-class DraftGroup(LockstepGroup):
-    """A group whose ranks verify drafts: contexts grow by what is accepted."""
-
-    def _contexts(self, places: Int64, steps: int) -> Int64:
-        rows = []
-        for rank in (self.ranks[place] for place in places.tolist()):
-            batch, over = rank.batch, self.step - rank.start_step
-            assert isinstance(batch, VerifyBatch)
-            rows.append(batch.context_sums[over : over + steps] // batch.decodes)
-        return np.array(rows, np.int64).reshape(len(rows), steps)
+# Which ranks step together.
 
 
 def build_groups(
@@ -318,9 +312,4 @@ def build_groups(
     for replica in replicas:
         if isinstance(replica, Rank) and replica.spec.group is not None:
             members.setdefault(replica.spec.group, []).append(replica)
-    return [
-        (LockstepGroup if ranks[0].spec.acceptance is None else DraftGroup)(
-            env, front, spec, ranks[0].rank, ranks, gaps
-        )
-        for spec, ranks in members.items()
-    ]
+    return [LockstepGroup(env, front, spec, ranks[0].rank, ranks, gaps) for spec, ranks in members.items()]

@@ -54,7 +54,7 @@ class PipelineReplica(Replica):
                 flights.append(self._launch(decision, free_lanes.pop(), stage_free_ns))
                 continue
             if isinstance(decision, Batch):
-                self.books.empty(decision, env.now, free_lanes[-1])
+                self.outputs.empty(decision, env.now, free_lanes[-1])
             elif not flights:
                 yield from self.wait(decision)
                 self.woke()
@@ -71,13 +71,15 @@ class PipelineReplica(Replica):
     def _launch(self, batch: Batch, lane: int, stage_free_ns: list[int]) -> _Flight:
         """Prepare a microbatch and send it through the stages, each of which it holds for its step time."""
         now_ns = self.env.now
-        self._lane = self.books.lanes[lane]
-        self.books.begin(batch, now_ns)
+        self._lane = self.outputs.lanes[lane]
+        self.outputs.begin(batch, now_ns)
         run = None
         if batch.chunks:
-            duration_ns = self.step_ns(batch)
+            duration_ns = self.times.step_ns(batch, self._lane)
+            if self.kv_transfer is not None:
+                self.kv_transfer.computes(batch.chunks, now_ns, now_ns + duration_ns)
         else:
-            run = Run(now_ns, *self.page_of(batch), 1)
+            run = Run(now_ns, *self.times.page_of(batch, self._lane), 1)
             duration_ns = run.end_ns(1) - now_ns
         latency, chunks = self.latency, batch.chunks
         hop_ns = latency.hop_ns(batch.tokens)
@@ -100,7 +102,7 @@ class PipelineReplica(Replica):
         start_ns = max(flight.start_ns, self._landed_ns)
         self._landed_ns = flight.end_ns
         if flight.run is None:
-            self.books.step(flight.batch, start_ns, flight.end_ns, flight.lane)
+            self.outputs.step(flight.batch, start_ns, flight.end_ns, flight.lane)
         else:
-            self.books.run(flight.batch, flight.run._replace(start_ns=start_ns), flight.end_ns, flight.lane)
+            self.outputs.run(flight.batch, flight.run._replace(start_ns=start_ns), flight.end_ns, flight.lane)
         return flight.lane

@@ -1,6 +1,6 @@
 """One attention rank of a group whose ranks step together (see `lockstep`).
 
-To routers and books it is a replica of its own: queue, KV pool, batch and answers. But it has no clock: it
+To routers and outputs it is a replica of its own: queue, KV pool, batch and answers. But it has no clock: it
 decides when the group asks, and its runs are counted in steps of the group.
 """
 
@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from simpy.events import Event, EventPriority
 
 from simserve.core import Batch, Request, Wait
+from simserve.core.batch import VerifyBatch
 from simserve.sim.clock import Boundary, WakeUp, order_of
 from simserve.sim.decode_batch import NOT_DECODING, Run
 from simserve.sim.replica import Replica
@@ -91,11 +94,11 @@ class Rank(Replica):
 
     def decide(self, now_ns: int, step: int) -> int:
         """Let the policy decide at the boundary before `step`; return the step before which to ask again."""
-        books, policy, lookahead = self.books, self.policy, self._lookahead
+        outputs, policy, lookahead = self.outputs, self.policy, self._lookahead
         self.batch, self._idle, self._sleep, self._run_end, self.wake_ns = None, None, None, None, NEVER
         while True:
             if self._given_up:
-                self._given_up = [request for request in self._given_up if not books.drop(request)]
+                self._given_up = [request for request in self._given_up if not outputs.drop(request)]
             decision = policy.next_batch(now_ns)
             if lookahead is not None and lookahead.decided(policy, isinstance(decision, Batch)):
                 continue
@@ -104,9 +107,9 @@ class Rank(Replica):
                 return NEVER
             if decision.chunks or decision.decodes:
                 break
-            books.empty(decision, now_ns)
+            outputs.empty(decision, now_ns)
         if decision.chunks or decision.preempted or decision.stalled:
-            books.begin(decision, now_ns)
+            outputs.begin(decision, now_ns)
         self.batch, self.start_step, self.start_ns = decision, step, now_ns
         steps = 1 if decision.chunks else self._steps_alike(decision, now_ns)
         if steps > 1:
@@ -127,11 +130,11 @@ class Rank(Replica):
         self.batch, self._sleep, self._run_end = None, None, None
         self.meter.wakeups += 1
         if batch.chunks:
-            self.books.step(batch, self.start_ns, now_ns)
+            self.outputs.step(batch, self.start_ns, now_ns)
             return
         if self._lookahead is not None:
             self._lookahead.steps_run(self.policy, steps)
-        self.books.run(batch, Run(self.start_ns, _GROUP_COUNTS, 0, steps), now_ns)
+        self.outputs.run(batch, Run(self.start_ns, _GROUP_COUNTS, 0, steps), now_ns)
 
     def pause(self, now_ns: int) -> None:
         """Have no batch from now on; requests may wait meanwhile."""
@@ -151,7 +154,7 @@ class Rank(Replica):
 
     def lose_client(self, request: Request) -> None:
         """A client stops looking: the step in flight, and those that follow, show it nothing."""
-        answer = self.books.answers.get(request.id)
+        answer = self.outputs.answers.get(request.id)
         in_run = self.batch is not None and not self.batch.chunks and self.rhythm[0] > 0
         if in_run and answer is not None and not answer.gone and answer.end_step != NOT_DECODING:
             self.rhythm = (self.rhythm[0] - 1, self.rhythm[1] - answer.steady)
@@ -165,12 +168,18 @@ class Rank(Replica):
             self.expect_news()
             self._idle = _Idle(self)
         elif wait.until_ns > now_ns:
-            self.books.barren(1)
+            self.outputs.barren(1)
             self.wake_ns = wait.until_ns
             self._resting = True
             self._sleep = _CAN_BE_CUT
         else:
-            self.stuck(f"the policy waits until {wait.until_ns} ns, which is not in the future")
+            self.outputs.stuck(f"the policy waits until {wait.until_ns} ns, which is not in the future")
+
+    def contexts(self, step: int, steps: int) -> NDArray[np.int64]:
+        """Return the mean contexts of sequences that verify drafts, from `step` on, int64[steps]."""
+        assert isinstance(self.batch, VerifyBatch)
+        over = step - self.start_step
+        return self.batch.context_sums[over : over + steps] // self.batch.decodes
 
     # -- seen by routers, and arrivals -----------------------------------------------------------------
 
@@ -191,10 +200,10 @@ class Rank(Replica):
 
     def tokens_at(self, time_ns: int, passed: bool) -> int:
         """Return the outstanding tokens at a time since the last boundary."""
-        tokens = self.books.known_tokens
+        tokens = self.outputs.known_tokens
         if self.batch is not None and self.batch.decodes and not self.batch.chunks:
             done = self.group.steps_over(time_ns, passed) - self.start_step
-            tokens += self._lane.live * done
+            tokens += self._lane.tokens_in(done)
         return tokens
 
     def _observe(self, time_ns: int, passed: bool) -> None:
