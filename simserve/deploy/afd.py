@@ -19,15 +19,6 @@ from simserve.model.memory import MemoryLine
 from simserve.model.memory_lines import ffn_ledger
 from simserve.scenario.pool_spec import PoolSpec
 
-_NOT_WITH = {
-    "pp": "stages of layers and FFN GPUs are not simulated together",
-    "ep": "experts spread over afd.ffn_gpus",
-    "kv_tiers": "ranks step together, and tiers are not simulated for these",
-    "all2all": "afd.exchange says how tokens get to the FFN GPUs",
-    "overlap": "afd.microbatches overlap instead",
-}
-"""Keys of a pool that mean nothing, or are not simulated, beside `afd`."""
-
 
 class FfnPool(NamedTuple):
     """The FFN GPUs of all replicas of a pool."""
@@ -42,9 +33,6 @@ class FfnPool(NamedTuple):
 def check_afd(spec: PoolSpec, model: ModelSpec) -> None:
     """Raise `ScenarioError` for models that `afd` cannot cut, and for keys that cannot stand beside it."""
     check_alternating(model)
-    for name, reason in _NOT_WITH.items():
-        if getattr(spec, name) not in (None, 1, ()):
-            raise ScenarioError(f"{name} = {spec.shown(name)}, allowed is none beside afd: {reason}")
     price = None if spec.afd is None else spec.afd.price_per_gpu_hour
     if price is not None and spec.price_per_gpu_hour is None:
         raise ScenarioError(

@@ -141,7 +141,7 @@ def build(
     pools = tuple(build_pool(it, i, model, profiles, compiled) for i in range(len(it.scenario.pools)))
     if is_split(it):
         check_split(it, pools)
-    check_give_up(it, pools, is_split(it))
+    check_give_up(it, pools)
     return Deployment(it, trace, model, pools, profiles)
 
 

@@ -7,7 +7,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from simserve.core import Chunk, Request
+from simserve.deploy.combinations import features_of
 from simserve.deploy.engine import ResolvedEngine
+from simserve.engines.compatibility import WINDOWS_KEPT_WHOLE
 from simserve.errors import ScenarioError
 from simserve.kvcache.tiers import RecomputeNs, Store, TierCache, TierSpec
 from simserve.latency import TableLatency
@@ -54,13 +56,9 @@ def _groups_or_why_whole(model: ModelSpec, spec: PoolSpec, engine: ResolvedEngin
     groups = engine.kind.windows(model, engine.params, engine.tokens_per_step(model.max_position_embeddings))
     if isinstance(groups, str):
         return groups
-    if spec.kv_tiers:
-        return "KV tiers keep whole blocks"
-    if spec.role != "mixed":
-        return "KV is handed over in whole blocks"
-    if spec.pp > 1:
-        return "pipeline stages with groups are not modelled"
-    return groups or f"{engine.label} does so for this mix of layers, or it is not modelled"
+    asked = features_of(spec)
+    whole = next((reason for feature, reason in WINDOWS_KEPT_WHOLE.items() if feature in asked), None)
+    return whole or groups or f"{engine.label} does so for this mix of layers, or it is not modelled"
 
 
 def _has_spans(model: ModelSpec) -> bool:
@@ -81,12 +79,6 @@ def check_tiers(spec: PoolSpec, engine: ResolvedEngine) -> None:
         if spec.kv_tier_policy is not None:
             raise ScenarioError("kv_tier_policy = ..., allowed is none without kv_tiers: it governs these")
         return
-    if not engine.kind.kv_tiers:
-        raise ScenarioError(
-            f"kv_tiers = ..., allowed is none: {engine.label} does not simulate KV tiers; vLLM and SGLang do"
-        )
-    if spec.pp > 1:
-        raise ScenarioError(f"pp = {spec.pp}, allowed is 1 with kv_tiers")
     if not getattr(engine.params, "enable_prefix_caching", True):
         raise ScenarioError("kv_tiers = ..., allowed is none: they need enable_prefix_caching: true")
     if getattr(engine.params, "disable_radix_cache", False):

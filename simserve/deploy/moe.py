@@ -50,10 +50,6 @@ def check_group(spec: PoolSpec, model: ModelSpec) -> None:
         return
     if spec.afd is not None:
         check_afd(spec, model)
-    if spec.pp > 1:
-        raise ScenarioError(f"pp = {spec.pp}, allowed is 1 with dp, placement, all2all or overlap")
-    if spec.kv_tiers:
-        raise ScenarioError("kv_tiers = ..., allowed is none with dp, placement, all2all or overlap")
     if spec.expert_load == "uniform" or isinstance(spec.expert_load, ExpertLoadSpec) or not spec.expert_load:
         return
     if spec.placement is not None:

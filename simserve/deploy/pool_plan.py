@@ -6,12 +6,14 @@ from typing import Any, NamedTuple
 
 from simserve.core import PoolFacts
 from simserve.deploy.afd import FfnPool, ffn_pool, with_ffn
+from simserve.deploy.combinations import check_pool
 from simserve.deploy.engine import ResolvedEngine, check_lengths, resolve_engine
 from simserve.deploy.kv_tiers import check_tiers, grouping
 from simserve.deploy.moe import check_group, expert_ranks, moe_layers, redundant_experts
 from simserve.deploy.speculation import Speculation, speculating, speculation_of
 from simserve.engines.base import SplitEngine
-from simserve.engines.presets import ENGINES, memory_rules
+from simserve.engines.compatibility import check_engine, check_together
+from simserve.engines.presets import memory_rules
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec, load_gpu
 from simserve.latency import ProfileStore
@@ -68,10 +70,9 @@ def beyond_node(spec: PoolSpec, gpu: GpuSpec) -> tuple[str, ...]:
 
 def split_engine(engine: ResolvedEngine) -> SplitEngine:
     """Return the halves of an engine; raises `ScenarioError` if it has none."""
-    if engine.kind.disagg is not None:
-        return engine.kind.disagg
-    known = ", ".join(name for name, it in sorted(ENGINES.items()) if it.disagg is not None)
-    raise ScenarioError(f"{engine.label} cannot be split into prefill and decode; engines that can: {known}")
+    check_engine(engine.kind, engine.label, {"prefill": "prefill"})
+    assert engine.kind.disagg is not None
+    return engine.kind.disagg
 
 
 def policy_of(engine: ResolvedEngine, role: str) -> type:
@@ -123,6 +124,7 @@ def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: Pr
     with loaded.blame("pools", index, "kv_dtype"):
         kv_cache_dtype(spec.kv_dtype)
     with loaded.blame("pools", index):
+        check_pool(spec, engine)
         check_group(spec, model)
         check_parallelism(model, parallel, 0 if spec.afd else redundant_experts(spec))
         _check_longest(spec, model)
@@ -173,10 +175,7 @@ def _ledger(
 ) -> MemoryLedger:
     groups = grouping(model, spec, engine).groups
     if speculation is not None and groups is not None:
-        raise ScenarioError(
-            "speculation with windows that give KV blocks back is not simulated yet; set "
-            "disable_hybrid_kv_cache_manager: true"
-        )
+        check_together({"speculation": "...", "windows": groups.words})
     return memory_ledger(
         model,
         gpu,

@@ -10,7 +10,6 @@ from simserve.core.batch import Drafting
 from simserve.core.request import Acceptance
 from simserve.deploy.engine import ResolvedEngine
 from simserve.engines.base import DraftingEngine
-from simserve.engines.presets import ENGINES
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
 from simserve.latency.lockstep import LockstepLatency
@@ -68,11 +67,6 @@ def speculation_of(
     if asked is None:
         return None
     drafting = _engine(engine)
-    for name, why in (("pp", spec.pp > 1), ("kv_tiers", spec.kv_tiers), ("afd", spec.afd)):
-        if why:
-            raise ScenarioError(f"{name} with speculation is not simulated yet")
-    if spec.role == "prefill":
-        raise ScenarioError("role = prefill: it makes one token per prompt; speculate on the decode pool")
     drafter = drafter_of(model, asked.method, _small(asked, folder))
     parallel = Parallelism(tp=spec.tp, dp=spec.dp, ep=spec.ep)
     memory = None
@@ -114,14 +108,9 @@ def group_latency(
 
 
 def _engine(engine: ResolvedEngine) -> DraftingEngine:
-    """Return how an engine speculates; raises `ScenarioError` if that is not simulated."""
-    if engine.kind.spec_decode is not None:
-        return engine.kind.spec_decode
-    known = ", ".join(name for name, it in sorted(ENGINES.items()) if it.spec_decode is not None)
-    raise ScenarioError(
-        f"speculation is not simulated with the scheduler of {engine.label} (its verification windows and "
-        f"slots differ); engines with it: {known}"
-    )
+    """Return how an engine speculates; `combinations.check_pool` has refused those that do not."""
+    assert engine.kind.spec_decode is not None
+    return engine.kind.spec_decode
 
 
 def _small(asked: SpeculationSpec, folder: Path) -> ModelSpec | None:

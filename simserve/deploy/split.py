@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from simserve.core import Trace
+from simserve.deploy.combinations import features_of
 from simserve.deploy.kv_tiers import recompute_time
 from simserve.deploy.moe import steps_together
 from simserve.deploy.pool import BuiltPool
 from simserve.deploy.pool_plan import split_engine
 from simserve.deploy.router import build_router, router_of
 from simserve.engines.base import Overlap, SplitEngine
+from simserve.engines.compatibility import check_engine, check_together
 from simserve.errors import ScenarioError
 from simserve.latency import TableLatency
 from simserve.model.kv import kv_transfer_size, same_split
@@ -281,10 +283,6 @@ def check_split(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
                     f"kv_dtype = {pool.spec.kv_dtype}, but pool {first.spec.name} keeps "
                     f"{first.spec.kv_dtype}: KV moves as it is"
                 )
-            if pool.spec.role == "decode" and pool.spec.pp > 1:
-                raise ScenarioError(f"pp = {pool.spec.pp}, allowed is 1: decode pools have no pipeline yet")
-            if pool.spec.role == "decode" and pool.spec.kv_tiers:
-                raise ScenarioError("kv_tiers are not simulated on decode pools yet")
             if pool.spec.role == "prefill":
                 _check_early(transfer_of(it), pool)
     _check_rules(it, split_engine(first.engine))
@@ -302,14 +300,10 @@ def _check_early(transfer: TransferSpec, pool: BuiltPool) -> None:
 
 
 def _check_switch(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
-    halves = split_engine(pools[0].engine)
     with it.blame("role_switch"):
-        if halves.prefill is not halves.decode:
-            raise ScenarioError(f"{pools[0].engine.label}: replicas of this engine cannot change sides")
-        if any(pool.spec.speculation is not None for pool in pools):
-            raise ScenarioError("replicas that speculate cannot change sides")
-        if any(pool.spec.pp > 1 or pool.spec.dp > 1 for pool in pools):
-            raise ScenarioError("replicas with pipeline stages or attention ranks cannot change sides")
+        for pool in pools:
+            check_engine(pool.engine.kind, pool.engine.label, {"role_switch": "..."})
+            check_together({**features_of(pool.spec), "role_switch": "..."})
     for key, role in (("router", "prefill"), ("decode_router", "decode")):
         kind = router_of(it, role).kind
         if kind not in FORGETFUL:

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from simserve.core import Trace
+from simserve.deploy.combinations import features_of
 from simserve.deploy.pool import BuiltPool
+from simserve.engines.compatibility import Feature, check_engine, check_together
 from simserve.errors import ScenarioError
 from simserve.scenario.load import LoadedScenario, find
 from simserve.scenario.workload_spec import WorkloadSpec
@@ -37,23 +39,15 @@ def give_up_ns(it: LoadedScenario) -> int | None:
     return None if seconds is None else seconds_to_ns(seconds)
 
 
-def check_give_up(it: LoadedScenario, pools: Sequence[BuiltPool], split: bool) -> None:
+def check_give_up(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
     """Refuse `workload.give_up_s` where it cannot be simulated; raises `ScenarioError`."""
     if it.scenario.workload.give_up_s is None:
         return
     with it.blame("workload"):
-        if split:
-            raise ScenarioError(
-                f"give_up_s = {it.scenario.workload.give_up_s:g}: clients that give up are not simulated "
-                "with a prefill/decode split; allowed is to leave it out"
-            )
         for pool in pools:
-            if not hasattr(pool.engine.policy, "drop"):
-                raise ScenarioError(
-                    f"give_up_s = {it.scenario.workload.give_up_s:g}: the policy of pool {pool.spec.name}, "
-                    f"{pool.engine.policy.__name__}, cannot drop a request; it needs a method `drop` "
-                    "(simserve.engines.base.Droppable)"
-                )
+            asked: dict[Feature, str] = {"give_up_s": f"{it.scenario.workload.give_up_s:g}"}
+            check_together(features_of(pool.spec) | asked)
+            check_engine(pool.engine.kind, pool.engine.label, asked)
 
 
 PAUSES = 0x7417

@@ -88,6 +88,8 @@ class Engine:
     windows: Callable[[ModelSpec, BaseModel, int], KvGroups | str | None] | None = None
     """From model, settings and most tokens of a step to the KV groups of window layers, or why these keep all
     tokens (None: this mix of layers has no groups). None: its scheduler has one pool for all layers."""
+    pp: bool = True
+    """True if its scheduler is modelled with pipeline stages."""
     kv_tiers: bool = False
     """True if its scheduler can look for KV below HBM."""
     memory_rules: Callable[[tuple[int, ...] | None], MemoryRules] | None = None
@@ -97,6 +99,11 @@ class Engine:
     """Its prefill and decode schedulers; None: it cannot be split."""
     spec_decode: DraftingEngine | None = None
     """Its schedulers with speculative decoding; None: not simulated."""
+
+    @property
+    def aborts(self) -> bool:
+        """True if its scheduler can drop a request whose client gives up (`engines.base.Droppable`)."""
+        return hasattr(self.scheduler, "drop")
 
     def kv_groups(self, model: ModelSpec, options: Options, tokens_per_step: int) -> KvGroups | None:
         """Return the KV groups of a model's layers with these options; None if all keep every token."""

@@ -123,9 +123,9 @@ def test_the_resolved_scenario_gives_the_same(scenario_file: Write, tmp_path: Pa
         (
             "dp: 3",
             "dp: 4\n    ep: 4",
-            r"ep = 4, allowed is none beside afd: experts spread over afd\.ffn_gpus",
+            r"ep = 4, allowed is 1 with afd: experts spread over afd\.ffn_gpus",
         ),
-        ("dp: 3", "dp: 3\n    pp: 2", r"pp = 2, allowed is none beside afd"),
+        ("dp: 3", "dp: 3\n    pp: 2", r"pp = 2, allowed is 1 with afd"),
         ("dp: 3", "dp: 3\n    all2all: nccl", r"all2all = nccl, .*afd\.exchange"),
         ("dp: 3", "dp: 3\n    overlap: {two_batch: true}", r"overlap = \.\.\., .*afd\.microbatches"),
         ("    price_per_gpu_hour: 2\n", "", r"afd\.price_per_gpu_hour = 5 without price_per_gpu_hour of the"),

@@ -220,7 +220,9 @@ def test_what_a_policy_does_not_model_has_its_line(scenario_file: Write) -> None
     path = scenario_file(("vllm-0.33", "sglang-0.5.23"), ("gpu: h100_sxm", "gpu: h100_sxm\n    pp: 2"))
     with pytest.raises(UserError) as caught:
         build(load_scenario(path)).simulate()
-    assert str(caught.value).startswith(f"{path}:13: pools[0].pp: pp = 2, allowed is 1: policy 'sglang'")
+    assert str(caught.value).startswith(
+        f"{path}:13: pools[0].pp: pp = 2, not with sglang-0.5.23: its scheduler"
+    )
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def run(folder: Path, pool: str) -> Result:
             "engine: {preset: sglang-0.5.23, block_size: 64, disable_radix_cache: true}",
             "disable_radix_cache: false",
         ),
-        ("kv_tiers: [{kind: cpu, capacity_gib: 1}], engine: {policy: orca}", "vLLM and SGLang do"),
+        ("kv_tiers: [{kind: cpu, capacity_gib: 1}], engine: {policy: orca}", "engines with it: sglang, vllm"),
         (
             "kv_tiers: [{kind: cpu, capacity_gib: 1}], engine: {enable_prefix_caching: false}",
             "prefix_caching",

@@ -34,6 +34,7 @@ SGLANG = Engine(
         ),
     ),
     overhead=OVERHEAD,
+    pp=False,
     kv_tiers=True,
     memory_rules=memory_rules,
     disagg=DISAGG,
