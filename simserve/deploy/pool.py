@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from inspect import signature
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,7 +14,7 @@ from simserve.deploy.afd import FfnPool, afd_assumptions
 from simserve.deploy.engine import ResolvedEngine, kernel_settings
 from simserve.deploy.kv_tiers import grouping, tier_assumptions, tier_caches
 from simserve.deploy.moe import expert_plan, group_latency, groups_of, steps_together
-from simserve.deploy.pool_plan import Limit, beyond_node, half_options, plan_pool, policy_of
+from simserve.deploy.pool_plan import Limit, beyond_node, half_options, plan_pool, policy_of, split_engine
 from simserve.deploy.speculation import Speculation, plain_latency
 from simserve.experts.popularity import POPULARITIES
 from simserve.experts.state import ExpertPlan
@@ -61,7 +60,7 @@ class BuiltPool:
     speculation: Speculation | None = None
     """What drafts tokens, and how they are verified; None: nothing does."""
     half_options: Mapping[str, Any] = field(default_factory=dict)
-    """What the scenario's `transfer` says to the policies of a split, as far as they ask for it by name."""
+    """What the scenario's `transfer` says to the policies of a split (see `SplitEngine.decode_options`)."""
 
     @property
     def kv_blocks(self) -> int:
@@ -125,8 +124,9 @@ class BuiltPool:
         if self.speculation is not None:
             make = self.speculation.policy(self.spec.role)
             options = options | {"drafting": self.speculation.drafting}
-        wanted = signature(make).parameters
-        options = options | {name: value for name, value in self.half_options.items() if name in wanted}
+        if self.spec.role == "decode":
+            own = split_engine(engine).decode_options
+            options = options | {name: value for name, value in self.half_options.items() if name in own}
         if self.ledger.kv_groups is not None:
             options["windows"] = self.ledger.kv_groups.windows
         policy = make(

@@ -195,6 +195,8 @@ class SplitEngine:
     """How long a computed prompt is kept for a reader that has not begun; None: for ever."""
     source: str
     """What all this follows, in words."""
+    decode_options: tuple[str, ...] = ()
+    """Keys of the scenario's `transfer` that the decode scheduler takes as settings of its own."""
 
 
 # Which engines speculate here, and what their schedulers need to know of it.

@@ -310,4 +310,5 @@ DISAGG = SplitEngine(
     handshake_ms=2.0,
     lease_s=None,
     source="SGLang's disaggregation mode (room on the decode side first, KV sent after each chunk)",
+    decode_options=("reserved_decode_tokens", "decode_cache"),
 )
