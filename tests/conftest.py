@@ -62,10 +62,26 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 pytest.skip(f"../shared/{path} is not beside the repository")
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    is_fixture = report.when == "setup" and report.duration >= SLOW_S
+def _cpu_s() -> float:
+    """CPU seconds of this process and of its children that have ended: the same on a busy machine."""
+    return sum(os.times()[:4])
+
+
+def pytest_runtest_logstart() -> None:
+    _taken[""] = _cpu_s()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    report = yield
+    report.cpu_s, _taken[""] = _cpu_s() - _taken[""], _cpu_s()
+    return report
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    is_fixture = report.when == "setup" and report.cpu_s >= SLOW_S
     name = _file(report.nodeid) if is_fixture else _function(report.nodeid)
-    _taken[name] = _taken.get(name, 0.0) + report.duration
+    _taken[name] = _taken.get(name, 0.0) + report.cpu_s
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -73,6 +89,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not session.config.getoption("--record-durations") or hasattr(session.config, "workerinput"):
         return
     known = json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.is_file() else {}
+    _taken.pop("", None)
     files = set(map(_file, _taken))
     kept = {name: s for name, s in known.items() if _file(name) not in files}
     slow = {name: round(s, 1) for name, s in _taken.items() if s >= SLOW_S}
