@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from simserve.engines.base import POLICIES, Placement, PolicyParams
+from simserve.engines.base import POLICIES, Placement, PolicyParams, Scheduler
 from simserve.engines.engine import Engine, EnginePreset
 from simserve.engines.overheads import OVERHEADS, overhead_named, read_overhead
 from simserve.engines.presets import engine_of, engine_preset
@@ -62,7 +62,7 @@ class ResolvedEngine:
     spec: EngineSpec
     kind: Engine
     """What is true of it, whatever the settings are."""
-    policy: type
+    policy: type[Scheduler]
     params: BaseModel
     block_size: int
     gpu_memory_utilization: float
@@ -131,6 +131,8 @@ def resolve_engine(
     policy_name = preset.policy if preset else str(engine.policy)
     with loaded.blame(*origin["preset" if preset else "policy"]):
         policy = component(POLICIES, policy_name, ("Params", "add", "next_batch", "update"))
+        if not issubclass(policy, Scheduler):
+            raise ScenarioError(f"policy {policy_name!r} is no subclass of simserve.engines.base.Scheduler")
     options = engine.options
     if preset is not None:
         options = preset.options(gpu_memory_bytes, spec.gpu, options, max_model_len, spec.dp)

@@ -89,8 +89,7 @@ class BuiltPool:
 
     def replicas(self, trace: Trace) -> list[ReplicaSpec]:
         """Return the replicas, each with a fresh policy; they share step latency and content."""
-        content_of = getattr(self.engine.policy, "content_of", None)
-        content = content_of(trace, self.engine.block_size) if content_of else None
+        content = self.engine.policy.content_of(trace, self.engine.block_size)
         options = {} if content is None else {"content": content}
         if isinstance(self.latency, LockstepLatency):
             return [

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from simserve.core import Batch, Request, Wait, WaitReason
+from simserve.core import Batch, Request, TierResult, Trace, Wait, WaitReason
 from simserve.core.batch import Drafting
 from simserve.core.request import Acceptance, KvMoved
+from simserve.errors import InvariantError
 from simserve.registry import Registry
 
 
@@ -73,7 +74,30 @@ class PolicyParams(BaseModel):
 
 
 class Policy(Protocol):
-    """Decides what one replica computes next."""
+    """Decides what one replica computes next. `Scheduler`, the base, gives what few classes need."""
+
+    plans_ahead: bool
+
+    @property
+    def kv_tiers(self) -> tuple[TierResult, ...]:
+        """See `Scheduler`, as for the methods that follow."""
+        ...
+
+    def settle(self, steps: int) -> None:
+        """Count the memory of a run in flight, for a router that looks."""
+        ...
+
+    def cached_tokens(self, request: Request) -> int:
+        """Return the tokens of a prompt that are cached."""
+        ...
+
+    def cached_below(self, request: Request, now_ns: int) -> Mapping[str, int]:
+        """Return the tokens of a prompt that KV tiers have."""
+        ...
+
+    def drop(self, request: Request) -> bool:
+        """Forget a request whose client gave up."""
+        ...
 
     @property
     def running(self) -> int:
@@ -117,32 +141,44 @@ class Policy(Protocol):
         ...
 
 
-class Observable(Protocol):
-    """What a policy also offers if routers may look into it while a run of steps is in flight (optional)."""
+class Scheduler:
+    """Base of every policy: the rest of the contract, as it is for a policy that does nothing special."""
+
+    Params: ClassVar[type[BaseModel]]
+    """Its settings; every class has its own."""
+    plans_ahead: bool = False
+    """True: the engine decides a step while the one before runs; arrivals of that step are not seen."""
+    can_drop: bool = False
+    """True: `drop` is there, so that clients may give up."""
+
+    @staticmethod
+    def content_of(trace: Trace, block_size: int) -> object | None:
+        """Return what a trace tells the policy of its prompts: the `content` of its constructor, if any."""
+        return None
+
+    @property
+    def kv_tiers(self) -> tuple[TierResult, ...]:
+        """Totals of the tiers below HBM."""
+        return ()
 
     def settle(self, steps: int) -> None:
         """Let `kv_used_blocks` and `cached_tokens` be true for when `steps` steps (2 or more) have begun.
 
-        Called with a growing number between `next_batch` and `update` of a run; what follows must not change.
-        Not needed where a run takes no memory.
+        Called with a growing number between `next_batch` and `update` of a run, when a router looks; what
+        follows must not change. Not needed where a run takes no memory.
         """
-        ...
 
     def cached_tokens(self, request: Request) -> int:
         """Return the tokens at the start of a request's prompt that the cache holds; change nothing."""
-        ...
+        return 0
 
     def cached_below(self, request: Request, now_ns: int) -> Mapping[str, int]:
         """Return the tokens after those that the KV tiers can give now, by kind of tier; change nothing."""
-        ...
-
-
-class Droppable(Protocol):
-    """What a policy also offers if clients may give up (optional)."""
+        return {}
 
     def drop(self, request: Request) -> bool:
         """Forget a request that waits; False (and nothing changed) if it does not wait."""
-        ...
+        raise InvariantError(f"policy {type(self).__name__} cannot drop a request: it lacks `drop`")
 
 
 POLICIES: Registry[type] = Registry("policy", "simserve.engines")

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from simserve.engines.base import DraftingEngine, Placement, SplitEngine
+from simserve.engines.base import DraftingEngine, Placement, Scheduler, SplitEngine
 from simserve.latency.overhead import EngineOverhead
 from simserve.model import ModelSpec
 from simserve.model.kv import KvGroups
@@ -79,7 +79,7 @@ class Engine:
     name: str
     """Also the name of its scheduler (`policy: NAME`) and of its time per step (`overhead: NAME`)."""
     title: str
-    scheduler: type | None
+    scheduler: type[Scheduler] | None
     """Serves whole requests; None: only the engine's time per step is known, not how it schedules."""
     presets: tuple[EnginePreset, ...] = ()
     """Releases that can be named in a scenario, the newest first."""
@@ -102,8 +102,8 @@ class Engine:
 
     @property
     def aborts(self) -> bool:
-        """True if its scheduler can drop a request whose client gives up (`engines.base.Droppable`)."""
-        return hasattr(self.scheduler, "drop")
+        """True if its scheduler can drop a request whose client gives up (`Scheduler.can_drop`)."""
+        return self.scheduler is not None and self.scheduler.can_drop
 
     def kv_groups(self, model: ModelSpec, options: Options, tokens_per_step: int) -> KvGroups | None:
         """Return the KV groups of a model's layers with these options; None if all keep every token."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pydantic import Field
 
 from simserve.core import Batch, Chunk, Request, Wait, WaitReason
-from simserve.engines.base import POLICIES, PolicyParams
+from simserve.engines.base import POLICIES, PolicyParams, Scheduler
 from simserve.engines.decode_batch import FOREVER, DecodeGroup
 from simserve.engines.engine import Engine, EnginePreset, no_defaults
 from simserve.kvcache import BlockPool, blocks_for
@@ -28,10 +28,11 @@ class OrcaParams(PolicyParams):
 
 
 @POLICIES.register("orca")
-class OrcaPolicy:
+class OrcaPolicy(Scheduler):
     """Iteration-level FCFS with KV set aside for each request's maximum length."""
 
     Params = OrcaParams
+    can_drop = True
 
     def __init__(
         self, params: OrcaParams, *, kv_blocks: int, block_size: int, max_model_len: int, lanes: int = 1

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pydantic import Field
 
 from simserve.core import Batch, Chunk, Request, Wait, WaitReason
-from simserve.engines.base import POLICIES, PolicyParams
+from simserve.engines.base import POLICIES, PolicyParams, Scheduler
 from simserve.engines.decode_batch import FOREVER
 from simserve.engines.engine import Engine, EnginePreset, no_defaults
 from simserve.kvcache import blocks_for
@@ -31,10 +31,11 @@ class StaticParams(PolicyParams):
 
 
 @POLICIES.register("static")
-class StaticPolicy:
+class StaticPolicy(Scheduler):
     """One padded batch at a time."""
 
     Params = StaticParams
+    can_drop = True
 
     def __init__(
         self, params: StaticParams, *, kv_blocks: int, block_size: int, max_model_len: int, lanes: int = 1

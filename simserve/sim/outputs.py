@@ -68,7 +68,6 @@ class Outputs:
         self.known_tokens = 0
         """Prompt tokens and tokens shown, of all outstanding requests."""
         self._barren_steps = 0
-        self._drop = getattr(self._policy, "drop", None)
 
     def report_to(self, sink: Sink) -> None:
         """Report to another sink from now on; no request may be here."""
@@ -184,11 +183,7 @@ class Outputs:
                 answer.length = answer.shown + 1
                 lane.join(answer)
             return True
-        if self._drop is None:
-            raise InvariantError(
-                f"policy {type(self._policy).__name__} cannot drop a request; it lacks `drop`"
-            )
-        if not self._drop(request):
+        if not self._policy.drop(request):
             return False
         del self.answers[request.id]
         self.known_tokens -= request.prompt_tokens + answer.shown

@@ -74,11 +74,8 @@ class Replica:
         self._run: Run | None = None
         self._given_up: list[Request] = []
         """Requests whose clients gave up, not dropped yet."""
-        self._lookahead = Lookahead() if getattr(spec.policy, "plans_ahead", False) else None
+        self._lookahead = Lookahead() if spec.policy.plans_ahead else None
         self.meter.lookahead = self._lookahead
-        self._settle = getattr(spec.policy, "settle", None)
-        self._cached_tokens = getattr(spec.policy, "cached_tokens", None)
-        self._cached_below = getattr(spec.policy, "cached_below", None)
         self.view: View | None = None
         """What a router with a refresh interval sees; set by the cluster."""
         self.process = env.process(self.serve())
@@ -126,14 +123,12 @@ class Replica:
 
     def cached_tokens(self, request: Request, now_ns: int) -> int:
         """Return the tokens at the start of the request's prompt that the prefix cache holds now."""
-        if self._cached_tokens is None:
-            return 0
         self._observe(now_ns, self.front.passed(now_ns, self.rank))
-        return self._cached_tokens(request)
+        return self.policy.cached_tokens(request)
 
     def cached_below(self, request: Request, now_ns: int) -> Mapping[str, int]:
         """Return the tokens after those in HBM that the KV tiers can give now, by kind of tier."""
-        return {} if self._cached_below is None else self._cached_below(request, now_ns)
+        return self.policy.cached_below(request, now_ns)
 
     def tokens_at(self, time_ns: int, passed: bool) -> int:
         """Return the outstanding tokens at a time since the last change here.
@@ -152,10 +147,10 @@ class Replica:
 
     def _observe(self, time_ns: int, passed: bool) -> None:
         """Let the policy's memory be that of the step in flight, although a run is booked at its end."""
-        if self._run is not None and self._settle is not None:
+        if self._run is not None:
             steps = self._run.steps_begun(time_ns, passed)
             if steps > 1:
-                self._settle(steps)
+                self.policy.settle(steps)
 
     def enqueue(self, request: Request, length: int) -> None:
         """Take in a request whose answer has `length` tokens."""

@@ -133,7 +133,7 @@ def _replica_result(replica: Replica) -> ReplicaResult:
         prefill_pairs=meter.prefill_pairs,
         decode_pairs=meter.decode_pairs,
         timeline=timeline,
-        kv_tiers=getattr(replica.policy, "kv_tiers", ()),
+        kv_tiers=replica.policy.kv_tiers,
         drafting=replica.outputs.drafting(),
         waited_ns=tuple(meter.waited_ns),
     )

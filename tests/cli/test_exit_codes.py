@@ -64,9 +64,9 @@ def test_fail_on_slo_without_a_slo_is_2(small: Path, simserve: Call) -> None:
 
 
 BROKEN_POLICY = """
-from simserve.engines.base import PolicyParams
+from simserve.engines.base import PolicyParams, Scheduler
 
-class Broken:
+class Broken(Scheduler):
     Params = PolicyParams
     running = waiting = kv_used_blocks = 0
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.core import Batch, Chunk, Request, Status, Wait, WaitReason
-from simserve.engines.base import POLICIES
+from simserve.engines.base import POLICIES, Scheduler
 from simserve.errors import InvariantError
 from simserve.router.base import ROUTERS, RouterParams
 from simserve.sim import ReplicaSpec, simulate
@@ -107,7 +107,7 @@ def test_planted_a_policy_that_likes_small_memories(monkeypatch) -> None:
         memory_limits_the_batch(*peaks)
 
 
-class Stalling:
+class Stalling(Scheduler):
     """A policy that takes requests and never serves them; `decide` says how it passes the time."""
 
     running = 0

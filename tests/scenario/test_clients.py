@@ -114,7 +114,7 @@ def test_a_split_and_a_policy_that_cannot_drop_are_refused(monkeypatch):
     pools = [{"name": role, "role": role, "gpu": "h100_sxm"} for role in ("prefill", "decode")]
     with pytest.raises(ScenarioError, match=r"give_up_s = 3.*split"):
         deployment({"preset": "vllm-0.33"}, 2, give_up_s=3.0, pools=pools)
-    monkeypatch.delattr(StaticPolicy, "drop")
+    monkeypatch.setattr(StaticPolicy, "can_drop", False)
     with pytest.raises(ScenarioError, match=r"give_up_s = 3, not with static: .* cannot drop"):
         deployment(ENGINES[3], 2, give_up_s=3.0)
 

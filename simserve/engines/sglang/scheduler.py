@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simserve.core import Batch, Request, TierResult, Wait, WaitReason
-from simserve.engines.base import POLICIES
+from simserve.engines.base import POLICIES, Scheduler
 from simserve.engines.sglang.decode import Decode, Results
 from simserve.engines.sglang.kv_loads import Loads
 from simserve.engines.sglang.options import SglangParams
@@ -24,10 +24,11 @@ from simserve.kvcache.tiers import TierCache
 
 
 @POLICIES.register("sglang")
-class SglangPolicy:
+class SglangPolicy(Scheduler):
     """Decides the steps of one SGLang replica."""
 
     Params = SglangParams
+    can_drop = True
     content_of = staticmethod(trace_content)
     """What a trace tells the policy of its prompts."""
 

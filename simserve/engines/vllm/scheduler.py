@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from simserve.core import Batch, Request, TierResult, Wait, WaitReason
-from simserve.engines.base import POLICIES
+from simserve.engines.base import POLICIES, Scheduler
 from simserve.engines.decode_batch import DecodeGroup, MemberDecodeGroup, WindowDecodeGroup
 from simserve.engines.vllm.admission import Admission, make_pool
 from simserve.engines.vllm.options import VllmParams
@@ -25,10 +25,11 @@ from simserve.kvcache.tiers import TierCache
 
 
 @POLICIES.register("vllm")
-class VllmPolicy(Admission):
+class VllmPolicy(Admission, Scheduler):
     """Continuous batching with a unified token budget, chunked prefill and preemption by recompute."""
 
     Params = VllmParams
+    can_drop = True
     content_of = staticmethod(content_of)
     """What a trace tells the policy of its prompts."""
 

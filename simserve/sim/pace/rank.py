@@ -193,10 +193,8 @@ class Rank(Replica):
 
     def cached_tokens(self, request: Request, now_ns: int) -> int:
         """Return the tokens at the start of the request's prompt that the prefix cache holds now."""
-        if self._cached_tokens is None:
-            return 0
         self._observe(now_ns, self.front.passed(now_ns, self.group.rank))
-        return self._cached_tokens(request)
+        return self.policy.cached_tokens(request)
 
     def tokens_at(self, time_ns: int, passed: bool) -> int:
         """Return the outstanding tokens at a time since the last boundary."""
@@ -207,10 +205,10 @@ class Rank(Replica):
         return tokens
 
     def _observe(self, time_ns: int, passed: bool) -> None:
-        if self.batch is not None and self._settle is not None and not self.batch.chunks:
+        if self.batch is not None and not self.batch.chunks:
             steps = self.group.steps_begun(time_ns, passed) - self.start_step
             if steps > 1:
-                self._settle(steps)
+                self.policy.settle(steps)
 
     def _steps_begun(self) -> int:
         """Return the steps of the present run up to the one in flight (1 if there is no run)."""
