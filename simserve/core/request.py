@@ -102,7 +102,7 @@ class Acceptance:
         """`probabilities`: chance that draft j is accepted if all before it were, one per drafted token."""
         if not probabilities or not all(0 <= p <= 1 for p in probabilities):
             found = list(probabilities)
-            raise ScenarioError(f"acceptance: {found}, allowed are one or more numbers from 0 to 1")
+            raise ScenarioError(f"acceptance: {found}, allowed: one or more numbers from 0 to 1")
         self.probabilities = tuple(probabilities)
         self.drafts = len(probabilities)
         self._reached = np.cumprod(np.array(probabilities, np.float64))[::-1]

@@ -39,7 +39,7 @@ def check_afd(spec: PoolSpec, model: ModelSpec) -> None:
             f"afd.price_per_gpu_hour = {price:g} without price_per_gpu_hour of the pool: a cost needs both"
         )
     if spec.placement is not None and spec.placement.kind == "topology":
-        raise ScenarioError("placement = topology, allowed is eplb beside afd: no FFN GPU is near a token")
+        raise ScenarioError("placement = topology, allowed: eplb beside afd: no FFN GPU is near a token")
 
 
 def ffn_pool(

@@ -38,7 +38,7 @@ def grouping(model: ModelSpec, spec: PoolSpec, engine: ResolvedEngine) -> Groupi
     interval = getattr(engine.params, "prefix_cache_retention_interval", 0)
     if isinstance(interval, int) and interval % engine.block_size:
         raise ScenarioError(
-            f"prefix_cache_retention_interval = {interval}, allowed are multiples of block_size "
+            f"prefix_cache_retention_interval = {interval}, allowed: multiples of block_size "
             f"({engine.block_size})"
         )
     if not _has_spans(model):
@@ -77,15 +77,15 @@ def check_tiers(spec: PoolSpec, engine: ResolvedEngine) -> None:
     """Refuse tiers where nothing can use them; raises `ScenarioError`."""
     if not spec.kv_tiers:
         if spec.kv_tier_policy is not None:
-            raise ScenarioError("kv_tier_policy = ..., allowed is none without kv_tiers: it governs these")
+            raise ScenarioError("kv_tier_policy = ... is not allowed without kv_tiers: it governs these")
         return
     if not getattr(engine.params, "enable_prefix_caching", True):
-        raise ScenarioError("kv_tiers = ..., allowed is none: they need enable_prefix_caching: true")
+        raise ScenarioError("kv_tiers = ... is not allowed: they need enable_prefix_caching: true")
     if getattr(engine.params, "disable_radix_cache", False):
-        raise ScenarioError("kv_tiers = ..., allowed is none: they need disable_radix_cache: false")
+        raise ScenarioError("kv_tiers = ... is not allowed: they need disable_radix_cache: false")
     if engine.block_size < LEAST_BLOCK_TOKENS:
         raise ScenarioError(
-            f"KV tiers move whole blocks: block_size is {engine.block_size}, allowed is {LEAST_BLOCK_TOKENS} "
+            f"KV tiers move whole blocks: block_size is {engine.block_size}, allowed: {LEAST_BLOCK_TOKENS} "
             "or more; SGLang's pages are of one token by default, 64 is usual with its hierarchical cache"
         )
 

@@ -45,7 +45,7 @@ def check_group(spec: PoolSpec, model: ModelSpec) -> None:
     """Raise `ScenarioError` for what a group of ranks cannot have."""
     for name in ("placement", "all2all", "overlap", "afd"):
         if getattr(spec, name) is not None and not moe_layers(model):
-            raise ScenarioError(f"{name} = {spec.shown(name)}, allowed is none: {model.name} has no experts")
+            raise ScenarioError(f"{name} = {spec.shown(name)} is not allowed: {model.name} has no experts")
     if not steps_together(spec):
         return
     if spec.afd is not None:

@@ -157,7 +157,7 @@ def _typed(spec: PoolSpec, model: ModelSpec) -> PoolSpec:
 def _check_experts(spec: PoolSpec, model: ModelSpec) -> None:
     for name in ("experts_dtype", "moe_backend", "expert_load"):
         if getattr(spec, name) is not None and not has_experts(model):
-            raise ScenarioError(f"{name} = {spec.shown(name)}, allowed is none: {model.name} has no experts")
+            raise ScenarioError(f"{name} = {spec.shown(name)} is not allowed: {model.name} has no experts")
 
 
 def has_experts(model: ModelSpec) -> bool:

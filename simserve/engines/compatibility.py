@@ -127,9 +127,7 @@ def check_together(asked: Mapping[Feature, str]) -> None:
     """
     for one, other, reason, allowed in TOGETHER:
         if one in asked and other in asked:
-            raise ScenarioError(
-                f"{one} = {asked[one]}, allowed is {allowed} with {FEATURES[other]}: {reason}"
-            )
+            raise ScenarioError(f"{one} = {asked[one]}, allowed: {allowed} with {FEATURES[other]}: {reason}")
 
 
 def check_engine(engine: Engine, label: str, asked: Mapping[Feature, str]) -> None:

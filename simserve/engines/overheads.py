@@ -78,5 +78,5 @@ def _number(path: Path, key: str, value: Any) -> float:
         hint = nearest(str(key), NUMBERS)
         raise ScenarioError(f"{path.name}: unknown key {key!r}{hint}; allowed: {', '.join(NUMBERS)}")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise ScenarioError(f"{path.name}: {key} = {value!r}, allowed are microseconds from 0 to 1e9")
+        raise ScenarioError(f"{path.name}: {key} = {value!r}, allowed: microseconds from 0 to 1e9")
     return float(value)

@@ -63,7 +63,7 @@ def read_recording(path: Path, layers: int, experts: int) -> Recording:
         if bad.any():
             row = int(np.argmax(bad))
             allowed = f"below {top:g}" if np.isfinite(top) else "0 or more"
-            raise TraceError(f"{path}: row {row + 1}: {name} = {table[name].iloc[row]}, allowed is {allowed}")
+            raise TraceError(f"{path}: row {row + 1}: {name} = {table[name].iloc[row]}, allowed: {allowed}")
     times, interval = np.unique(columns["time_s"], return_inverse=True)
     counts = np.zeros((len(times), layers, experts))
     place = (interval, columns["layer"].astype(int), columns["expert"].astype(int))

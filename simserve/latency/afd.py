@@ -109,7 +109,7 @@ def check_alternating(spec: ModelSpec) -> None:
     for group in spec.layers:
         if len(group.attentions) != 1 or len(group.ffns) != 1:
             raise ScenarioError(
-                f"afd = ..., allowed is none: layers of {spec.name} have {len(group.attentions)} attentions "
+                f"afd = ... is not allowed: layers of {spec.name} have {len(group.attentions)} attentions "
                 f"and {len(group.ffns)} feed-forward blocks, not one of each"
             )
 

@@ -241,7 +241,7 @@ def compile_lockstep_latency(
     `solve_us` is what balancing each batch anew costs per MoE layer.
     """
     if parallelism.pp > 1:
-        raise ScenarioError(f"pp = {parallelism.pp}, allowed is 1 for ranks that step together")
+        raise ScenarioError(f"pp = {parallelism.pp}, allowed: 1 for ranks that step together")
     setting = setting_of(spec, gpu, parallelism, engine=overhead.kernels, lockstep=True, **settings)
     (plan,) = distinct_plans(spec, setting)
     rank = TableLatency(plan, IDEAL)

@@ -218,7 +218,7 @@ def _plan(
     settings: GroupSettings,
 ) -> tuple[Plan, Setting]:
     if parallelism.pp > 1:
-        raise ScenarioError(f"pp = {parallelism.pp}, allowed is 1 with speculation")
+        raise ScenarioError(f"pp = {parallelism.pp}, allowed: 1 with speculation")
     setting = setting_of(spec, gpu, parallelism, engine=overhead.kernels, lockstep=lockstep, **settings)
     (plan,) = distinct_plans(spec, setting)
     return plan, setting

@@ -101,9 +101,7 @@ def check_parallelism(spec: ModelSpec, parallelism: Parallelism, redundant_exper
     """Raise `ScenarioError` unless the degrees divide the model's heads, layers and experts."""
     for name in ("tp", "pp", "dp", "ep"):
         if getattr(parallelism, name) < 1:
-            raise ScenarioError(
-                f"{name} = {getattr(parallelism, name)}, allowed is a whole number, 1 or more"
-            )
+            raise ScenarioError(f"{name} = {getattr(parallelism, name)}, allowed: a whole number, 1 or more")
     group = parallelism.tp * parallelism.dp
     if group % parallelism.ep:
         raise ScenarioError(
@@ -119,7 +117,7 @@ def check_parallelism(spec: ModelSpec, parallelism: Parallelism, redundant_exper
             if isinstance(ffn, MoeFfn):
                 _check_experts(spec, ffn, parallelism, redundant_experts)
     if parallelism.ep > 1 and not any(isinstance(f, MoeFfn) for g in spec.layers for f in g.ffns):
-        raise ScenarioError(f"ep = {parallelism.ep}, allowed is 1: {spec.name} has no experts")
+        raise ScenarioError(f"ep = {parallelism.ep}, allowed: 1: {spec.name} has no experts")
 
 
 def _check_heads(spec: ModelSpec, heads: int, tp: int) -> None:

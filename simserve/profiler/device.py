@@ -202,7 +202,7 @@ def open_device(kind: str) -> Device:
     if kind == "cpu":
         return Device("cpu", _cpu_title(), _cpu_cache_bytes(), 0)
     if kind != "cuda":
-        raise ProfileError(f"--device {kind!r}{nearest(kind, ('cuda', 'cpu'))}: allowed are cuda and cpu")
+        raise ProfileError(f"--device {kind!r}{nearest(kind, ('cuda', 'cpu'))}: allowed: cuda and cpu")
     if not torch.cuda.is_available():
         reason = "this torch was built without CUDA" if torch.version.cuda is None else "no GPU is visible"
         raise ProfileError(f"no CUDA device: {reason} (measure the CPU with --gpu-name cpu)")

@@ -74,7 +74,7 @@ class Job:
         every backend that is there.
         """
         if not gpu or not gpu.replace("_", "").replace("-", "").replace(".", "").isalnum():
-            raise ProfileError(f"--gpu-name {gpu!r}: allowed are letters, digits, '_', '-' and '.'")
+            raise ProfileError(f"--gpu-name {gpu!r}: allowed: letters, digits, '_', '-' and '.'")
         wanted = ops_named(list(ops))
         specs = [load_model(name) for name in models]
         opened = open_device(device)
@@ -86,7 +86,7 @@ class Job:
             opened.check_dtype(one)
         for one in kv_dtypes:
             if one not in (dtype, "fp8"):
-                raise ProfileError(f"--kv-dtype {one!r}: allowed are {dtype} and fp8")
+                raise ProfileError(f"--kv-dtype {one!r}: allowed: {dtype} and fp8")
         check_backends(backends)
         if dtype.startswith("fp8"):
             raise ProfileError(

@@ -170,7 +170,7 @@ def measure_case(case: Case, op: Op | OverRanks, device: Device, most_s: float) 
         poison_for(kernel.call(0))
         error = kernel.error()
         if not error <= kernel.tolerance:
-            why = f"error {error:.3g} against float64, allowed is {kernel.tolerance:g}"
+            why = f"error {error:.3g} against float64, allowed: {kernel.tolerance:g}"
             return {**begin, "status": "wrong", "why": why}
         timing = measure(kernel.call, kernel.sets, device, most_s, kernel.capturable, kernel.rows)
     except (NotEnoughMemory, MemoryError, torch.OutOfMemoryError) as caught:
@@ -189,7 +189,7 @@ def measure_case(case: Case, op: Op | OverRanks, device: Device, most_s: float) 
 def _on_ranks(op: OverRanks, case: Case, device: Device, most_s: float) -> dict[str, Any]:
     timing, error, name, version = op.time_on_ranks(case, device, most_s)
     if not error <= op.tolerance:
-        return {"status": "wrong", "why": f"error {error:.3g}, allowed is {op.tolerance:g}"}
+        return {"status": "wrong", "why": f"error {error:.3g}, allowed: {op.tolerance:g}"}
     return {"status": "ok", "kernel": name, "backend_version": version, **_columns(timing), "error": error}
 
 

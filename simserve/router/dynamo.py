@@ -97,7 +97,7 @@ class DynamoParams(RouterParams):
     @classmethod
     def _not_negative(cls, threshold: float | str | None) -> float | str | None:
         if isinstance(threshold, float) and not 0 <= threshold < math.inf:
-            raise ValueError(f"found {threshold:g}, allowed is a number of 0 or more, null, or default")
+            raise ValueError(f"found {threshold:g}, allowed: a number of 0 or more, null, or default")
         return threshold
 
     @property

@@ -167,7 +167,7 @@ class LengthThresholdRouter:
         if first_long < 1:
             raise ScenarioError(
                 f"router length_threshold: long_replicas = {self._params.long_replicas} of {len(targets)} "
-                f"replicas, allowed is 1 to {len(targets) - 1}: at least one must take short prompts"
+                f"replicas, allowed: 1 to {len(targets) - 1}: at least one must take short prompts"
             )
         loads = [target.outstanding_requests for target in targets]
         if request.prompt_tokens < self._params.threshold_tokens:

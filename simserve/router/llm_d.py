@@ -98,7 +98,7 @@ class LlmDParams(StateParams):
             )
         for least, most in filter(None, self.context_length_ranges or ()):
             if least > most:
-                raise ValueError(f"context_length_ranges: found [{least}, {most}], allowed is least <= most")
+                raise ValueError(f"context_length_ranges: found [{least}, {most}], allowed: least <= most")
         return self
 
 
@@ -139,7 +139,7 @@ class LlmDRouter:
         """Return the target with the highest sum; raises `ScenarioError` if none may take the request."""
         if self._ranges is not None and len(self._ranges) != len(targets):
             raise ScenarioError(
-                f"router llm_d: context_length_ranges has {len(self._ranges)} entries, allowed is one for "
+                f"router llm_d: context_length_ranges has {len(self._ranges)} entries, allowed: one for "
                 f"each of the {len(targets)} replicas"
             )
         situation = Situation(request, targets, now_ns)

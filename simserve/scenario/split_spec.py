@@ -254,7 +254,7 @@ class SpeculationSpec(Part):
             )
         if self.acceptance_length is not None and self.acceptance_length > drafts + 1:
             raise ValueError(
-                f"acceptance_length = {self.acceptance_length:g}, allowed is at most "
+                f"acceptance_length = {self.acceptance_length:g}, allowed: at most "
                 f"num_speculative_tokens + 1 = {drafts + 1}"
             )
         if (self.model is None) == (self.method == "draft_model"):

@@ -235,7 +235,7 @@ def grid(over: Mapping[str, Sequence[Any] | Span]) -> list[Settings]:
     columns = [listed(path, values) for path, values in over.items()]
     size = math.prod(len(column) for column in columns)
     if size > MAX_POINTS:
-        raise ScenarioError(f"sweep.over: {size:,} points, allowed are {MAX_POINTS:,}; use random")
+        raise ScenarioError(f"sweep.over: {size:,} points, allowed: {MAX_POINTS:,}; use random")
     return [dict(zip(over, combination, strict=True)) for combination in product(*columns)]
 
 

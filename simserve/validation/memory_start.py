@@ -59,14 +59,14 @@ class MemoryRow:
         if value is None:
             return None
         if value < 1 or value != int(value):
-            raise TraceError(f"{self.place}, column {column}: {value:g}, allowed are whole numbers from 1")
+            raise TraceError(f"{self.place}, column {column}: {value:g}, allowed: whole numbers from 1")
         return int(value)
 
     def word(self, column: str, allowed: tuple[str, ...], default: str) -> str:
         """Return one of the allowed words."""
         text = self.text(column, default)
         if text not in allowed:
-            known = f"allowed are {', '.join(allowed)}{nearest(text, allowed)}"
+            known = f"allowed: {', '.join(allowed)}{nearest(text, allowed)}"
             raise TraceError(f"{self.place}, column {column}: {text!r}, {known}")
         return text
 
@@ -161,7 +161,7 @@ def _start(row: MemoryRow, folder: Path) -> Start:
         share = preset.memory_share(gpu.hbm_bytes, options, placement)
     if not 0 < share <= 1:
         raise TraceError(
-            f"{row.place}, column gpu_memory_utilization: {share:g}, allowed is more than 0 and at most 1"
+            f"{row.place}, column gpu_memory_utilization: {share:g}, allowed: more than 0 and at most 1"
         )
     rules_of = ENGINES[preset.policy].memory_rules
     assert rules_of is not None
@@ -213,7 +213,7 @@ def _adapters(row: MemoryRow, model: ModelSpec, degrees: Parallelism) -> int:
     found = re.fullmatch(r"(\d+):(\d+)", text)
     slots, rank = re.search(r"(?:loras|slots)\W*(\d+)", text), re.search(r"rank\W*(\d+)", text)
     if found is None and rank is None:
-        raise NotJudged(f"lora = {text}: says no rank; allowed is slots:rank, as in 4:16")
+        raise NotJudged(f"lora = {text}: says no rank; allowed: slots:rank, as in 4:16")
     sizes = (found[1], found[2]) if found else (slots[1] if slots else "1", rank[1] if rank else "")
     return lora_bytes(model, int(sizes[0]), int(sizes[1]), tp=degrees.tp, pp=degrees.pp)
 
@@ -316,6 +316,6 @@ def _gpu(row: MemoryRow, folder: Path) -> GpuSpec:
     if total is None:
         return gpu
     if total <= 0:
-        raise TraceError(f"{row.place}, column gpu_total_gib: {total:g}, allowed is more than 0")
+        raise TraceError(f"{row.place}, column gpu_total_gib: {total:g}, allowed: more than 0")
     source = "the total that the engine printed"
     return gpu.model_copy(update={"hbm": gpu.hbm.model_copy(update={"value": total * GIB, "source": source})})

@@ -112,12 +112,12 @@ def check_cached(draft: Draft, name: str, values: Iterable[object]) -> None:
             continue
         if not (text.isascii() and text.isdigit()):
             draft.rows.fail(
-                row, f"{name} is {shown(value)}; allowed is a whole number of tokens from 0, or none"
+                row, f"{name} is {shown(value)}; allowed: a whole number of tokens from 0, or none"
             )
         if int(text) > draft.prompt_tokens[row]:
             draft.rows.fail(
                 row,
-                f"{name} is {text}, above the prompt's {draft.prompt_tokens[row]:,} tokens; allowed is a "
+                f"{name} is {text}, above the prompt's {draft.prompt_tokens[row]:,} tokens; allowed: a "
                 "part of the prompt",
             )
 

@@ -19,7 +19,7 @@ from simserve.workload.source import TraceFile, shown
 # What a file is that no trace format recognises, and what to give instead.
 
 PLAIN = (
-    "allowed is a table with three columns, such as arrival_s,prompt_tokens,output_tokens with the row "
+    "allowed: a table with three columns, such as arrival_s,prompt_tokens,output_tokens with the row "
     "0.25,812,64 (say which is which with columns: {arrival: NAME, prompt_tokens: NAME, "
     "output_tokens: NAME}), or a format of docs/trace-formats.md"
 )
@@ -56,11 +56,11 @@ def _json(file: TraceFile) -> str:
         first = json.loads(file.first_row or file.head)
     except (ValueError, RecursionError) as error:
         reason = "too deep" if isinstance(error, RecursionError) else str(error)
-        return f"not JSON ({reason}); allowed is a JSON object a line, or a list of objects"
+        return f"not JSON ({reason}); allowed: a JSON object a line, or a list of objects"
     if first in ([], {}):
         return "JSON without a request; a trace needs at least one"
     if not isinstance(first, dict):
-        return f"JSON, but {shown(first)} is no object; allowed is a JSON object a request"
+        return f"JSON, but {shown(first)} is no object; allowed: a JSON object a request"
     keys = ", ".join(list(first)[:12])
     return f"JSON whose fields are of no known trace format: {keys}; {PLAIN}"
 
@@ -74,13 +74,11 @@ def _table(file: TraceFile) -> str:
     if file.head.startswith("<"):
         return f"not a trace, but HTML or XML: it begins with {shown(file.head)}"
     if file.head.startswith(("#", "//")):
-        return f"a file that begins with a comment, {shown(file.head)}; allowed is a header in the first line"
+        return f"a file that begins with a comment, {shown(file.head)}; allowed: a header in the first line"
     if "," not in file.head:
         for separator, words in _SEPARATORS.items():
             if separator in file.head:
-                return (
-                    f"a table whose columns are separated by {words}; allowed are commas ({shown(file.head)})"
-                )
+                return f"a table whose columns are separated by {words}; allowed: commas ({shown(file.head)})"
     cells = next(csv.reader([file.head]), [])
     if any(re.fullmatch(r"[-+]?\d+(\.\d+)?", cell.strip()) for cell in cells):
         return f"a table without a header: it begins with {shown(file.head)}; {PLAIN}"

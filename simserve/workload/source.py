@@ -130,7 +130,7 @@ class TraceFile:
             stored = path.read_bytes()
         except OSError as error:
             raise TraceError(
-                f"{path}: cannot be read ({error.strerror}); allowed is a readable file"
+                f"{path}: cannot be read ({error.strerror}); allowed: a readable file"
             ) from error
         data = _decompressed(path, stored)
         return cls(path, data.removeprefix(_BOM), hashlib.sha256(stored).hexdigest())
@@ -189,7 +189,7 @@ class TraceFile:
             line = self.data.count(b"\n", 0, error.start) + 1
             bad = self.data[error.start : error.start + 1]
             raise TraceError(
-                f"{self.path}: line {line}: byte {bad!r} is not UTF-8 text; allowed is UTF-8"
+                f"{self.path}: line {line}: byte {bad!r} is not UTF-8 text; allowed: UTF-8"
             ) from error
 
     def fail(self, line: int, message: str) -> NoReturn:
@@ -219,6 +219,6 @@ def _decompressed(path: Path, stored: bytes) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         kind = "gzip" if stored.startswith(_GZIP_MAGIC) else "zstd"
         raise TraceError(
-            f"{path}: damaged {kind} file: {error}; allowed is a whole one, or the file uncompressed"
+            f"{path}: damaged {kind} file: {error}; allowed: a whole one, or the file uncompressed"
         ) from error
     return stored

@@ -107,9 +107,9 @@ def tokenizer_counter(name: str) -> ByTokenizer:
     except Exception as error:  # the library raises Exception itself
         reason = " ".join(str(error).split())[:200]
         wanted = (
-            "allowed is a tokenizer.json, or a folder that holds one"
+            "allowed: a tokenizer.json, or a folder that holds one"
             if local
-            else "allowed is a model's name on Hugging Face (which must be reached, and may ask for a login: "
+            else "allowed: a model's name on Hugging Face (which must be reached, and may ask for a login: "
             "HF_TOKEN), a tokenizer.json, or a folder that holds one"
         )
         raise TraceError(f"tokenizer {name!r} cannot be loaded ({reason}); {wanted}") from error

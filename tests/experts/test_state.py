@@ -82,5 +82,5 @@ def test_a_recorded_trace_gives_its_counts_and_its_times(tmp_path) -> None:
     assert recording is not None
     assert recording.start_ns.tolist() == [0, 1_500_000_000]
     assert recording.counts[1].tolist() == [[4, 1, 1, 1, 1, 1, 1, 1], [1, 4, 1, 1, 1, 1, 1, 1]]
-    with pytest.raises(TraceError, match=r"row 9: layer = 1, allowed is below 1"):
+    with pytest.raises(TraceError, match=r"row 9: layer = 1, allowed: below 1"):
         popularity_of({"kind": "trace", "path": str(path)}).recording(1, 8)

@@ -66,12 +66,12 @@ def test_byte_order_mark_is_no_obstacle(tmp_path: Path) -> None:
     [
         ({"compress_ratios": [4, 128]}, "'compress_ratios' .*not understood"),
         ({"hidden_size": None}, "'hidden_size' is missing"),
-        ({"num_hidden_layers": 2.5}, "num_hidden_layers = 2.5, allowed is a whole number"),
+        ({"num_hidden_layers": 2.5}, "num_hidden_layers = 2.5, allowed: a whole number"),
         ({"num_hidden_layers": True}, "num_hidden_layers = True"),
-        ({"vocab_size": 0}, "vocab_size = 0, allowed is a whole number, 1 or more"),
-        ({"attention_bias": "yes"}, "attention_bias = 'yes', allowed is true or false"),
+        ({"vocab_size": 0}, "vocab_size = 0, allowed: a whole number, 1 or more"),
+        ({"attention_bias": "yes"}, "attention_bias = 'yes', allowed: true or false"),
         ({"layer_types": ["full_attention"] * 3}, "a list of 4 items"),
-        ({"layer_types": ["full_attention", "slide"] * 2}, "layer_types = 'slide', allowed is one of"),
+        ({"layer_types": ["full_attention", "slide"] * 2}, "layer_types = 'slide', allowed: one of"),
         ({"layer_types": ["sliding_attention"] * 4}, "sliding_window"),
         ({"model_type": "mamba", "architectures": []}, "architecture mamba is not supported"),
         (

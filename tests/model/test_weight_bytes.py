@@ -116,7 +116,7 @@ def test_flops_are_two_per_active_parameter_without_the_lookup() -> None:
         ("deepseek-v3", {"tp": 8, "ep": 3}, "ep = 3 does not divide tp . dp = 8"),
         ("deepseek-v3", {"dp": 48, "ep": 48}, "ep = 48 does not divide the 256 experts"),
         ("llama-3.1-8b", {"dp": 2, "ep": 2}, "has no experts"),
-        ("llama-3.1-8b", {"tp": 0}, "tp = 0, allowed is"),
+        ("llama-3.1-8b", {"tp": 0}, "tp = 0, allowed:"),
     ],
 )
 def test_degrees_that_do_not_divide_the_model(name: str, degrees: dict[str, int], message: str) -> None:
@@ -125,7 +125,7 @@ def test_degrees_that_do_not_divide_the_model(name: str, degrees: dict[str, int]
 
 
 def test_more_stages_than_layers() -> None:
-    with pytest.raises(ScenarioError, match="pp = 33, allowed is 1 to 32"):
+    with pytest.raises(ScenarioError, match="pp = 33, allowed: 1 to 32"):
         weight_bytes_per_gpu(load_model("llama-3.1-8b"), Parallelism(pp=33), "bf16")
 
 

@@ -74,7 +74,7 @@ def test_a_wrong_kernel_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.functional, "linear", lambda x, w: right(x, w) * 1.01)
     row = measure_case(first(made), OPS["gemm"], made.device, 0.05)
     assert row["status"] == "wrong"
-    assert "0.01 against float64, allowed is 0.0001" in row["why"]
+    assert "0.01 against float64, allowed: 0.0001" in row["why"]
     assert "latency_us" not in row
 
 

@@ -57,5 +57,5 @@ def test_long_prompts_have_their_own_replicas() -> None:
 
 
 def test_somebody_must_take_short_prompts() -> None:
-    with pytest.raises(ScenarioError, match=r"long_replicas = 2 of 2 replicas, allowed is 1 to 1"):
+    with pytest.raises(ScenarioError, match=r"long_replicas = 2 of 2 replicas, allowed: 1 to 1"):
         make("length_threshold", long_replicas=2).choose(request(), idle(2), 0)

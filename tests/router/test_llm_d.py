@@ -180,7 +180,7 @@ def test_context_length_routes_and_filters() -> None:
         ScenarioError, match="no replica's context_length_ranges hold the 200,000 prompt tokens"
     ):
         filtering.choose(request(0, prompt=200_000), loaded, 0)
-    with pytest.raises(ScenarioError, match="2 entries, allowed is one for each of the 3 replicas"):
+    with pytest.raises(ScenarioError, match="2 entries, allowed: one for each of the 3 replicas"):
         filtering.choose(request(0), idle(3), 0)
 
 

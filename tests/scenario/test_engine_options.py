@@ -89,17 +89,17 @@ def test_few_short_sequences_lower_the_budget() -> None:
         (
             "preset: vllm-0.33, max_num_batched_tokens: 512, max_num_seqs: 513",
             "",
-            r"max_num_seqs = 513, allowed is at most max_num_batched_tokens \(512\)",
+            r"max_num_seqs = 513, allowed: at most max_num_batched_tokens \(512\)",
         ),
         (
             "preset: vllm-0.33, max_num_seqs: 4, max_num_active_seqs: 5",
             "",
-            r"max_num_active_seqs = 5, allowed is at most max_num_seqs \(4\)",
+            r"max_num_active_seqs = 5, allowed: at most max_num_seqs \(4\)",
         ),
         (
             "preset: vllm-0.33, long_prefill_token_threshold: 2049",
             ", max_model_len: 2048",
-            r"long_prefill_token_threshold = 2,049, allowed is at most max_model_len \(2,048\)",
+            r"long_prefill_token_threshold = 2,049, allowed: at most max_model_len \(2,048\)",
         ),
         ("preset: vllm-0.33, max_num_partial_prefills: 2", "", "that vLLM 0.33 does not have"),
         ("preset: vllm-0.19, max_num_partial_prefills: 2", "", "Concurrent Partial Prefill is unsupported"),
@@ -203,9 +203,7 @@ def test_what_is_written_again_is_what_the_server_is_told(tmp_path: Path) -> Non
 
 
 def test_a_chunk_too_small_to_share_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        ScenarioError, match=r"sharing.yaml:3.*chunked_prefill_size = 6, allowed is 8 or more"
-    ):
+    with pytest.raises(ScenarioError, match=r"sharing.yaml:3.*chunked_prefill_size = 6, allowed: 8 or more"):
         sharing(tmp_path, ", chunked_prefill_size: 6")
 
 

@@ -44,7 +44,7 @@ def run(folder: Path, pool: str) -> Result:
         ("kv_tiers: [{kind: cup, capacity_gib: 1}]", "did you mean 'cpu'"),
         ("kv_tiers: [{kind: cpu, capacity_gib: 1, speed: 3}]", "unknown key 'speed'"),
         ("kv_tiers: [{kind: cpu, capacity_gib: -1}]", "greater than or equal to 0"),
-        ("kv_tiers: [{kind: cpu, capacity_gib: 1}], engine: sglang-0.5.23", "block_size is 1, allowed is 16"),
+        ("kv_tiers: [{kind: cpu, capacity_gib: 1}], engine: sglang-0.5.23", "block_size is 1, allowed: 16"),
         (
             "kv_tiers: [{kind: cpu, capacity_gib: 1}], "
             "engine: {preset: sglang-0.5.23, block_size: 64, disable_radix_cache: true}",

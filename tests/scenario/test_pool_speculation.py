@@ -72,7 +72,7 @@ def test_what_contradicts_itself_is_refused(changes: dict[str, Any], words: str)
     [
         ({**EAGLE, "method": "mtp"}, {}, "llama-3.1-8b ships no prediction layer"),
         (EAGLE, {"engine": "sglang-0.5.23"}, "not with sglang-0.5.23: its verification windows"),
-        (EAGLE, {"pool": {"pp": 2}}, "pp = 2, allowed is 1 with speculation"),
+        (EAGLE, {"pool": {"pp": 2}}, "pp = 2, allowed: 1 with speculation"),
         (
             {**EAGLE, "method": "draft_model", "model": "qwen3-8b"},
             {},

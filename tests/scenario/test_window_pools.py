@@ -54,7 +54,7 @@ def test_where_windows_keep_everything_it_is_said(tmp_path: Path, engine: str, m
 
 
 def test_an_odd_interval_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="prefix_cache_retention_interval = 24, allowed are multiples of"):
+    with pytest.raises(ScenarioError, match="prefix_cache_retention_interval = 24, allowed: multiples of"):
         deployment(tmp_path, "preset: vllm-0.33, prefix_cache_retention_interval: 24")
 
 

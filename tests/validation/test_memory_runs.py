@@ -78,8 +78,8 @@ def test_pools_terms_and_starts_by_hand(tmp_path: Path) -> None:
     ("row", "words"),
     [
         (f"a,{MODEL},much,2048,none,started,yes,1,", "line 2, column gpu_memory_utilization: 'much'"),
-        (f"a,{MODEL},1.5,2048,none,started,yes,1,", "gpu_memory_utilization: 1.5, allowed is more than 0"),
-        (f"a,{MODEL},0.9,0.5,none,started,yes,1,", "column max_model_len: 0.5, allowed are whole"),
+        (f"a,{MODEL},1.5,2048,none,started,yes,1,", "gpu_memory_utilization: 1.5, allowed: more than 0"),
+        (f"a,{MODEL},0.9,0.5,none,started,yes,1,", "column max_model_len: 0.5, allowed: whole"),
         (f"a,{MODEL},0.9,2048,none,starte,yes,1,", "column outcome: 'starte'.*'started'"),
         (f"a,{MODEL},0.9,2048,none,started,yes,1,1,1", "line 2: more cells than columns"),
     ],

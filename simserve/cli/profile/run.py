@@ -154,7 +154,7 @@ def _degree(text: str) -> int:
     from simserve.errors import ProfileError
 
     if not text.isdigit() or int(text) < 1:
-        raise ProfileError(f"--tp {text!r}: allowed are whole numbers from 1")
+        raise ProfileError(f"--tp {text!r}: allowed: whole numbers from 1")
     return int(text)
 
 
@@ -163,5 +163,5 @@ def _seconds(budget: str) -> float:
 
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", budget.strip())
     if not match:
-        raise ProfileError(f"--budget {budget!r}: allowed are a number and s, m or h, such as 90s or 20m")
+        raise ProfileError(f"--budget {budget!r}: allowed: a number and s, m or h, such as 90s or 20m")
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600, None: 1}[match[2]]

@@ -54,7 +54,9 @@ def print_cache(curve: CacheCurve) -> None:
         table.add_row(*size, f"{point.token_hit_rate:.2%}"[:-1], f"{point.block_hit_rate:.2%}"[:-1])
     console.print(table)
     enough = curve.enough_blocks
-    console.print(f"{enough:,} blocks ({enough * block:,} tokens) find as much as a cache without limit.")
+    console.print(
+        f"{enough:,} blocks ({enough * block:,} tokens) already reach the hit rate of an unlimited cache."
+    )
     console.print("Requests one after another, prompts only; a run adds overlap and outputs.")
 
 

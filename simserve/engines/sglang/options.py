@@ -191,7 +191,7 @@ class SglangParams(PolicyParams):
         chunk = self.chunked_prefill_size
         if 0 < chunk < dp:
             raise ScenarioError(
-                f"chunked_prefill_size = {chunk}, allowed is {dp} or more: dp = {dp} ranks share it"
+                f"chunked_prefill_size = {chunk}, allowed: {dp} or more: dp = {dp} ranks share it"
             )
         return self.model_copy(
             update={

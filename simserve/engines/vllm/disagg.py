@@ -4,7 +4,8 @@ The prefill side is asked for one token; when it has ended, its blocks stay held
 lease is over. On the decode side a request takes blocks for its whole prompt, waits aside for the KV (others
 are admitted meanwhile) and is then admitted before the queue; its last prompt token is computed again there,
 and gives the first token that the client sees. Read in vLLM's V1 scheduler and NIXL connector (0.33.0: lease
-renewed by the reader while the request waits there). Whose KV is lost computes its prompt on the decode side.
+renewed by the reader while the request waits there). If the KV is lost, the decode replica recomputes its
+prompt.
 """
 
 from __future__ import annotations

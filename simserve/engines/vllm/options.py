@@ -192,16 +192,14 @@ class VllmParams(PolicyParams):
             )
         if budget < seqs:
             raise ScenarioError(
-                f"max_num_seqs = {seqs:,}, allowed is at most max_num_batched_tokens ({budget:,})"
+                f"max_num_seqs = {seqs:,}, allowed: at most max_num_batched_tokens ({budget:,})"
             )
         if self.max_num_active_seqs is not None and self.max_num_active_seqs > seqs:
             active = self.max_num_active_seqs
-            raise ScenarioError(
-                f"max_num_active_seqs = {active:,}, allowed is at most max_num_seqs ({seqs:,})"
-            )
+            raise ScenarioError(f"max_num_active_seqs = {active:,}, allowed: at most max_num_seqs ({seqs:,})")
         if self.long_prefill_token_threshold > max_model_len and self.version == "0.33":
             raise ScenarioError(
-                f"long_prefill_token_threshold = {self.long_prefill_token_threshold:,}, allowed is at most "
+                f"long_prefill_token_threshold = {self.long_prefill_token_threshold:,}, allowed: at most "
                 f"max_model_len ({max_model_len:,})"
             )
 

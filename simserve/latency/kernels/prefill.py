@@ -30,9 +30,9 @@ from simserve.latency.tables.roofline import Cost, analytic
 
 # Prompts on a cached prefix where they were measured: the rule of `walk`, put right by the measurements.
 #
-# Not the time is interpolated but measured / ruled, whose logarithm is linear between measured points in log2
-# of (prompts, new tokens, cached tokens) and constant outside. So the rule decides between the points and
-# beyond them, and a measured point returns its measured time. Public tables have no such rows; `simserve
+# We interpolate measured / ruled time, not time itself: its logarithm is linear between measured points in
+# log2 of (prompts, new tokens, cached tokens) and constant outside. So the rule decides between the points
+# and beyond them, and a measured point returns its measured time. Public tables have no such rows; `simserve
 # profile run` makes them.
 
 

@@ -1,6 +1,6 @@
 """The roofline-ratio grid: kernel latencies between measured points.
 
-Not the time is interpolated but the efficiency, roofline time / measured time, whose logarithm is linear
+We interpolate efficiency (roofline time / measured time), not time itself: its logarithm is linear
 between grid points in log2 coordinates. The roofline includes the shortest time in the table, which
 stands for the launch. A measured point returns its measured time; holes are filled (see `holes`). Outside
 the grid: above, the efficiency of the edge is kept, so time grows as the roofline does; below, the time

@@ -154,7 +154,7 @@ class Config:
 
     def error(self, name: str, value: object, allowed: str) -> ScenarioError:
         """Return the error for a wrong value."""
-        return ScenarioError(f"{self.place}: {name} = {_short(value)}, allowed is {allowed}")
+        return ScenarioError(f"{self.place}: {name} = {_short(value)}, allowed: {allowed}")
 
     def _value(self, name: str, default: object) -> Any:
         self._read.add(name)

@@ -166,7 +166,7 @@ def _equally_long(record: Record, name: str, values: list[Any], n: int | None) -
 def _numbers(record: Record, name: str, values: list[Any], n: int | None = None) -> list[float]:
     for i, value in enumerate(_equally_long(record, name, values, n)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            record.fail(f"{name}[{i}] is {value!r}; allowed is a finite number")
+            record.fail(f"{name}[{i}] is {value!r}; allowed: a finite number")
     return values
 
 

@@ -37,7 +37,7 @@ class Record:
         if value is None:
             self.fail(f"no {key}{nearest(key, self.data)}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            self.fail(f"{key} is {shown(value)}; allowed is a finite number")
+            self.fail(f"{key} is {shown(value)}; allowed: a finite number")
         return value
 
     def maybe(self, key: str) -> float | None:
@@ -48,7 +48,7 @@ class Record:
         """Return a whole number from 0."""
         value = self.number(key)
         if value < 0 or value != int(value):
-            self.fail(f"{key} is {shown(value)}; allowed is a whole number from 0")
+            self.fail(f"{key} is {shown(value)}; allowed: a whole number from 0")
         return int(value)
 
     def part(self, key: str) -> Record:

@@ -138,7 +138,7 @@ def _lengths(table: Table, name: str) -> Int64:
         return table.tokens(name)
     for row, text in enumerate(texts.tolist()):
         if not re.fullmatch(r"\d{1,10}(\.0+)?", text) or int(text.partition(".")[0]) > 2**31 - 1:
-            table.fail(row, f"column {name} is {shown(text)}; allowed is a whole number of tokens from 0")
+            table.fail(row, f"column {name} is {shown(text)}; allowed: a whole number of tokens from 0")
     return np.array([int(text.partition(".")[0]) for text in texts.tolist()], dtype=np.int64)
 
 
@@ -157,7 +157,7 @@ def _arrivals(table: Table, name: str, unit: str | None) -> tuple[Int64, str]:
         values = [Decimal(texts[0]), Decimal(texts[-1])]
     except InvalidOperation:
         table.fail(
-            0, f"column {name} is {shown(texts[0])}; allowed is a number or a stamp 2026-03-01T09:00:00Z"
+            0, f"column {name} is {shown(texts[0])}; allowed: a number or a stamp 2026-03-01T09:00:00Z"
         )
     for word, unit_ns in UNITS_NS.items():
         if all(

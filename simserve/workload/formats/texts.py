@@ -82,14 +82,14 @@ def _messages(rows: JsonRows, row: int, fields: dict[str, Any]) -> tuple[list[Me
     """Return the messages of a row, tools first, and how many parts of them are no text."""
     holder = _holder(fields)
     if holder is None:
-        rows.fail(row, f"no messages in {shown(fields)}; allowed is a list of {{role, content}}")
+        rows.fail(row, f"no messages in {shown(fields)}; allowed: a list of {{role, content}}")
     request, key = holder
     messages, other = [], 0
     if request.get("tools"):
         messages.append(Message("tools", json.dumps(request["tools"], default=str), False))
     for place, part in enumerate(request[key], start=1):
         if not isinstance(part, dict) or not isinstance(part.get("role"), str):
-            rows.fail(row, f"message {place} is {shown(part)}; allowed is {{role: TEXT, content: TEXT}}")
+            rows.fail(row, f"message {place} is {shown(part)}; allowed: {{role: TEXT, content: TEXT}}")
         role = part["role"]
         if role not in ROLES:
             rows.fail(
@@ -107,7 +107,7 @@ def _text(rows: JsonRows, row: int, place: int, message: dict[str, Any]) -> tupl
     content = message.get("content")
     parts = [content] if isinstance(content, str) else [] if content is None else content
     if not isinstance(parts, list):
-        rows.fail(row, f"content of message {place} is {shown(content)}; allowed is text or a list of parts")
+        rows.fail(row, f"content of message {place} is {shown(content)}; allowed: text or a list of parts")
     texts, other = [], 0
     for part in parts:
         text = part.get("text") if isinstance(part, dict) else part
@@ -152,7 +152,7 @@ def _sharegpt_messages(rows: JsonRows, row: int, fields: dict[str, Any]) -> list
     for place, part in enumerate(parts, start=1):
         who, text = (part.get("from"), part.get("value")) if isinstance(part, dict) else (None, None)
         if not isinstance(who, str) or not isinstance(text, str):
-            rows.fail(row, f"message {place} is {shown(part)}; allowed is {{from: TEXT, value: TEXT}}")
+            rows.fail(row, f"message {place} is {shown(part)}; allowed: {{from: TEXT, value: TEXT}}")
         if who not in WHO:
             near, allowed = nearest(who, WHO), ", ".join(WHO)
             rows.fail(row, f"message {place} is from {shown(who)}{near}; allowed: {allowed}")

@@ -85,15 +85,15 @@ def _counts(rows: JsonRows, row: int, usage: dict[str, Any]) -> tuple[int, int]:
     }
     for key, value in counts.items():
         if type(value) is not int or not 0 <= value <= MAX_TOKENS:
-            rows.fail(row, f"usage {key} is {shown(value)}; allowed is a whole number of tokens from 0")
+            rows.fail(row, f"usage {key} is {shown(value)}; allowed: a whole number of tokens from 0")
     for word in ("input", "output"):
         if not any(word in key for key in counts):
             rows.fail(
                 row,
-                f"usage has no {word}, or null: {shown(usage)}; allowed is a whole number from 0",
+                f"usage has no {word}, or null: {shown(usage)}; allowed: a whole number from 0",
             )
     if usage.get("unit") not in (None, "TOKENS"):
-        rows.fail(row, f"usage unit is {shown(usage['unit'])}; allowed is TOKENS")
+        rows.fail(row, f"usage unit is {shown(usage['unit'])}; allowed: TOKENS")
     every = (
         sum(n for key, n in counts.items() if "input" in key),
         sum(n for key, n in counts.items() if "output" in key and "input" not in key),
@@ -108,7 +108,7 @@ def _counts(rows: JsonRows, row: int, usage: dict[str, Any]) -> tuple[int, int]:
         rows.fail(
             row,
             f"usage: {every[0] - plain[0]:,} of {plain[0]:,} input tokens are in details such as cached "
-            "tokens; allowed is a part of them",
+            "tokens; allowed: a part of them",
         )
     return plain
 
@@ -188,7 +188,7 @@ def _list(rows: JsonRows, row: int, holder: dict[str, Any], key: str) -> list[di
     """Return a list of objects; empty if it is missing."""
     found = holder.get(key, [])
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        rows.fail(row, f"{key} is {shown(found)}; allowed is a list of objects")
+        rows.fail(row, f"{key} is {shown(found)}; allowed: a list of objects")
     return found
 
 
@@ -222,6 +222,6 @@ def _whole(rows: JsonRows, row: int, holder: dict[str, Any], keys: tuple[str, ..
         found = "is missing" if key not in holder else f"is {shown(value)}"
         rows.fail(
             row,
-            f"span {shown(rows.rows[row].get('spanId'))}: {key} {found}; allowed is a whole number from 0",
+            f"span {shown(rows.rows[row].get('spanId'))}: {key} {found}; allowed: a whole number from 0",
         )
     return value

@@ -51,17 +51,17 @@ def stamps_ns(table: _Rows, name: str, texts: list[str]) -> Int64:
                 table.fail(
                     row,
                     f"column {name} is {shown(text)}; the first row, {shown(texts[0])}, has {has} time zone, "
-                    f"this has {lacks}: allowed is one way of writing",
+                    f"this has {lacks}: allowed: one way of writing",
                 )
             found = f"is {shown(text)}" if text else "is missing"
             table.fail(
                 row,
-                f"column {name} {found}; allowed is a stamp such as 2023-11-16 18:15:46.6805900",
+                f"column {name} {found}; allowed: a stamp such as 2023-11-16 18:15:46.6805900",
             )
         raise
     if values.min() < 0 or values.max() > MAX_NS:
         row = int(np.argmax((values < 0) | (values > MAX_NS)))
-        table.fail(row, f"column {name} is {shown(texts[row])}; allowed are stamps from 1970 to 2116")
+        table.fail(row, f"column {name} is {shown(texts[row])}; allowed: stamps from 1970 to 2116")
     return values
 
 

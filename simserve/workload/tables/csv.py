@@ -113,7 +113,7 @@ class CsvTable:
         for row, text in enumerate(self._columns[name].to_pylist()):
             if not good(text):
                 found = "is missing" if not text.strip() else f"is {shown(text)}"
-                self.fail(row, f"column {name} {found}; allowed is {wanted}")
+                self.fail(row, f"column {name} {found}; allowed: {wanted}")
         raise AssertionError(f"{self.file.path}: column {name} was refused, but every value is good")
 
     def fail(self, row: int, message: str) -> NoReturn:
@@ -146,9 +146,7 @@ class CsvTable:
         names = [name.strip() for name in next(csv.reader([self.file.head]))]
         for name in names:
             if names.count(name) > 1:
-                self.file.fail(
-                    self._skip, f"column {shown(name)} appears twice in the header; allowed is once"
-                )
+                self.file.fail(self._skip, f"column {shown(name)} appears twice in the header; allowed: once")
         return names
 
     def _fail_ragged(self, names: list[str], error: Exception) -> NoReturn:
@@ -159,7 +157,7 @@ class CsvTable:
                 self.file.fail(
                     reader.line_num,
                     f"{len(record)} columns where the header has {len(names)}: {shown(record)}{quote}; "
-                    "allowed is one value a column",
+                    "allowed: one value a column",
                 )
         raise TraceError(f"{self.file.path}: not a readable CSV: {' '.join(str(error).split())}") from error
 

@@ -16,7 +16,7 @@ from simserve.workload.source import TraceFile, elements, is_lines, list_start, 
 from simserve.workload.tables.csv import MAX_TOKENS, decimal_ns, wanted_time
 
 _ABSENT = object()
-_ALLOWED = "allowed is a JSON object a line, or a list of objects"
+_ALLOWED = "allowed: a JSON object a line, or a list of objects"
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class JsonRows:
             found = f"is missing{nearest(key, self.rows[row])}"
         else:
             found = f"is {shown(value)}"
-        self.fail(row, f"field {key} {found}; allowed is {wanted}")
+        self.fail(row, f"field {key} {found}; allowed: {wanted}")
 
     def _read_list(self, text: str, start: int, decoder: json.JSONDecoder) -> None:
         line, seen = 1, 0

@@ -118,7 +118,7 @@ class ParquetTable:
 
     def _refuse(self, row: int, name: str, value: Any, wanted: str) -> NoReturn:
         found = "is missing" if value is None else f"is {shown(value)}"
-        self.fail(row, f"column {name} {found}; allowed is {wanted}")
+        self.fail(row, f"column {name} {found}; allowed: {wanted}")
 
     def _values(self, name: str) -> list[Any]:
         return self._table.column(name).to_pylist()
