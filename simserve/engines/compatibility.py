@@ -57,8 +57,8 @@ class Refusal(NamedTuple):
     """The one whose key a message names."""
     other: Feature
     reason: str
-    allowed: str = "none"
-    """The value of `one` that goes with the other."""
+    allowed: str = ""
+    """The value of `one` that goes with the other, if any does."""
 
 
 _RANKS_STEP = "ranks that step together have no tiers"
@@ -127,7 +127,8 @@ def check_together(asked: Mapping[Feature, str]) -> None:
     """
     for one, other, reason, allowed in TOGETHER:
         if one in asked and other in asked:
-            raise ScenarioError(f"{one} = {asked[one]}, allowed: {allowed} with {FEATURES[other]}: {reason}")
+            what = f", allowed: {allowed}" if allowed else " is not allowed"
+            raise ScenarioError(f"{one} = {asked[one]}{what} with {FEATURES[other]}: {reason}")
 
 
 def check_engine(engine: Engine, label: str, asked: Mapping[Feature, str]) -> None:
