@@ -6,7 +6,8 @@ has all names. They are loaded when they are first used, so importing simserve c
 
 import importlib
 
-# pyright: reportUnsupportedDunderAll=false, names are loaded by __getattr__ and typed in __init__.pyi
+# Names are loaded by __getattr__ and typed in __init__.pyi.
+# pyright: reportUnsupportedDunderAll=false
 
 __version__ = "0.1.0"
 __all__ = [

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import triton
-import triton.language as tl
+import triton  # pyright: ignore[reportMissingImports]
+import triton.language as tl  # pyright: ignore[reportMissingImports]
 
 from simserve.profiler.device import need_torch
 from simserve.profiler.torch_kernels import EPSILON

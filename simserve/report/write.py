@@ -31,7 +31,7 @@ def write_report(folder: Path) -> Path:
 
 def write_comparison_page(found: StoredComparison, target: Path, command: str) -> Path:
     """Write the page of a comparison that has no folder of its own, and return its path."""
-    from simserve.report.compare.page import comparison_page
+    from simserve.report.compare.page import comparison_page  # a run alone does without
 
     target.write_bytes(comparison_page(found, command).encode())
     return target
@@ -41,7 +41,7 @@ def _page(folder: Path) -> str:
     run = read_results(folder)
     comparison = read_comparison(folder)
     if comparison is not None:
-        from simserve.report.compare.page import comparison_page
+        from simserve.report.compare.page import comparison_page  # a run alone does without
 
         return comparison_page(comparison)
     return render("report.html.j2", run_charts(run), **run_context(run))
