@@ -68,7 +68,7 @@ class _Root(Group):
             _say(writing.words(error))
             raise typer.Exit(writing.exit_code(error)) from error
         except BrokenPipeError as error:
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the interpreter flushes it at exit
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - the interpreter flushes it at exit
             raise typer.Exit(0) from error
         except Exception as error:
             if _is_control_flow(error):

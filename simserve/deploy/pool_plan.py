@@ -23,6 +23,7 @@ from simserve.model import ModelSpec, Parallelism
 from simserve.model.dtypes import kv_cache_dtype, weight_types
 from simserve.model.kv import kv_bytes_per_token_per_rank
 from simserve.model.memory import MemoryLedger, memory_ledger
+from simserve.model.memory_lines import MemorySettings
 from simserve.model.params import flops_per_pair, flops_per_token
 from simserve.model.parts import routed_share
 from simserve.model.spec import MoeFfn
@@ -177,22 +178,26 @@ def _ledger(
     if speculation is not None and groups is not None:
         check_together({"speculation": "...", "windows": groups.words})
     return memory_ledger(
-        model,
-        gpu,
-        parallel,
-        weights_dtype=spec.weights_dtype,
-        kv_dtype=spec.kv_dtype,
-        block_size=engine.block_size,
-        gpu_memory_utilization=engine.gpu_memory_utilization,
-        max_num_batched_tokens=engine.tokens_per_step(spec.max_model_len or model.max_position_embeddings),
-        max_num_seqs=engine.sequences,
-        max_model_len=spec.max_model_len,
-        rules=memory_rules(engine.label),
-        redundant_experts=0 if spec.afd else redundant_experts(spec),
-        experts_dtype=spec.experts_dtype,
-        kv_groups=groups,
-        attention_only=spec.afd is not None,
-        draft=speculation.memory if speculation is not None else None,
+        MemorySettings(
+            model,
+            gpu,
+            parallel,
+            weights_dtype=spec.weights_dtype,
+            kv_dtype=spec.kv_dtype,
+            block_size=engine.block_size,
+            gpu_memory_utilization=engine.gpu_memory_utilization,
+            max_num_batched_tokens=engine.tokens_per_step(
+                spec.max_model_len or model.max_position_embeddings
+            ),
+            max_num_seqs=engine.sequences,
+            max_model_len=spec.max_model_len,
+            rules=memory_rules(engine.label),
+            redundant_experts=0 if spec.afd else redundant_experts(spec),
+            experts_dtype=spec.experts_dtype,
+            kv_groups=groups,
+            attention_only=spec.afd is not None,
+            draft=speculation.memory if speculation is not None else None,
+        )
     )
 
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from simserve.errors import ScenarioError
-from simserve.hardware import GpuSpec
-from simserve.model.draft import DraftMemory
-from simserve.model.dtypes import WeightsDtype
 from simserve.model.kv import KvFootprint, KvGroups, stage_footprint
 from simserve.model.memory_lines import MemoryLine, MemorySettings, lines_of_stage
-from simserve.model.memory_rules import CONTEXT_BYTES, MemoryRules, communicator_bytes, graph_bytes
-from simserve.model.spec import ModelSpec, MoeFfn, Parallelism, Stage, pipeline_stages
+from simserve.model.memory_rules import CONTEXT_BYTES, communicator_bytes, graph_bytes
+from simserve.model.spec import MoeFfn, Parallelism, Stage, pipeline_stages
 from simserve.model.weights import WeightBytes, weight_bytes_per_stage
 from simserve.units import GB, GIB
 
@@ -261,57 +258,13 @@ def _degrees(parallelism: Parallelism) -> str:
 __all__ = ["MemoryLedger", "MemoryLine", "memory_ledger"]
 
 
-def memory_ledger(
-    spec: ModelSpec,
-    gpu: GpuSpec,
-    parallelism: Parallelism,
-    *,
-    weights_dtype: WeightsDtype,
-    kv_dtype: str,
-    block_size: int,
-    gpu_memory_utilization: float,
-    max_num_batched_tokens: int,
-    max_num_seqs: int,
-    max_model_len: int | None = None,
-    rules: MemoryRules,
-    redundant_experts: int = 0,
-    sequence_tokens: int | None = None,
-    experts_dtype: str | None = None,
-    kv_groups: KvGroups | None = None,
-    attention_only: bool = False,
-    draft: DraftMemory | None = None,
-) -> MemoryLedger:
+def memory_ledger(settings: MemorySettings) -> MemoryLedger:
     """Return the ledger of one GPU, in bytes.
 
-    `gpu_memory_utilization` is the share that the engine may use (SGLang: the static share). `rules` are the
-    engine version's. `sequence_tokens` is a typical length over which windows, chunks and constant states
-    are spread; None counts windows and chunks as if they grew like full attention (never too little).
-    `experts_dtype` is the type of routed experts where it differs from `weights_dtype`. `kv_groups` is how
-    the engine divides the layers where it lets windows give blocks back. `attention_only`: FFN layers are on
-    other GPUs.
-
-    Raises `ScenarioError` if the model, or one request of `max_model_len` tokens, does not fit, or if too
-    little is left outside the share.
+    Raises `ScenarioError` if a setting is nonsense, if the model, or one request of `max_model_len` tokens,
+    does not fit, or if too little is left outside the share.
     """
-    settings = MemorySettings(
-        spec,
-        gpu,
-        parallelism,
-        weights_dtype,
-        kv_dtype,
-        block_size,
-        gpu_memory_utilization,
-        max_num_batched_tokens,
-        max_num_seqs,
-        rules,
-        redundant_experts,
-        sequence_tokens,
-        experts_dtype,
-        kv_groups,
-        attention_only,
-        draft,
-        max_model_len=max_model_len,
-    )
+    spec, gpu, max_model_len = settings.spec, settings.gpu, settings.max_model_len
     _check(settings)
     ledger = raw_ledger(settings)
     if ledger.kv_tokens < max(1, max_model_len or 0):

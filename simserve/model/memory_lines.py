@@ -48,11 +48,15 @@ class MemorySettings:
     kv_dtype: str
     block_size: int
     gpu_memory_utilization: float
+    """Share of the GPU that the engine may use (SGLang: the static share)."""
     max_num_batched_tokens: int
     max_num_seqs: int
     rules: MemoryRules
+    """Those of the engine's version."""
     redundant_experts: int = 0
     sequence_tokens: int | None = None
+    """A typical length over which windows, chunks and constant states are spread; None: windows and chunks
+    count as if they grew like full attention, which is never too little."""
     experts_dtype: str | None = None
     """Type of routed experts where it differs from `weights_dtype`."""
     kv_groups: KvGroups | None = None

@@ -143,7 +143,7 @@ class Device:
         """Return the memory that can be had now."""
         if self.is_cuda:
             return int(need_torch().cuda.mem_get_info()[0])
-        match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+        match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="utf-8"))
         return int(match[1]) * 1024 if match else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
     def rotation(self, input_bytes: float, read_bytes: float = 0.0) -> int:
@@ -191,7 +191,7 @@ class Device:
         """Return the clocks as the system reports them now; they are never set."""
         if self.is_cuda:
             return _nvidia_smi("clocks.sm,clocks.mem,temperature.gpu,power.draw")
-        text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").is_file() else ""
         megahertz = [float(value) for value in re.findall(r"cpu MHz\s*:\s*([\d.]+)", text)]
         return f"{min(megahertz):.0f}-{max(megahertz):.0f} MHz" if megahertz else ""
 
@@ -221,13 +221,13 @@ def _nvidia_smi(fields: str) -> str:
 
 def _cpu_title() -> str:
     path = Path("/proc/cpuinfo")
-    match = re.search(r"model name\s*:\s*(.+)", path.read_text()) if path.is_file() else None
+    match = re.search(r"model name\s*:\s*(.+)", path.read_text(encoding="utf-8")) if path.is_file() else None
     return match[1].strip() if match else platform.processor() or platform.machine()
 
 
 def _cpu_cache_bytes() -> int:
     sizes = [
-        int(path.read_text().strip().removesuffix("K")) * 1024
+        int(path.read_text(encoding="utf-8").strip().removesuffix("K")) * 1024
         for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     ]
     return max(sizes, default=32 * 2**20)

@@ -33,7 +33,11 @@ def write_machine_file(folder: Path, gpu: str, device: Device, dtypes: tuple[str
     if path.is_file():
         return path
     shipped = data_dir("kernels_profile") / gpu / "gpu.json"
-    text = shipped.read_text() if gpu in gpu_names() else json.dumps(_measured(device, dtypes), indent=2)
+    text = (
+        shipped.read_text(encoding="utf-8")
+        if gpu in gpu_names()
+        else json.dumps(_measured(device, dtypes), indent=2)
+    )
     folder.mkdir(parents=True, exist_ok=True)
     scratch = folder / ".gpu.json.part"
     scratch.write_text(text + "\n", encoding="utf-8")

@@ -23,6 +23,7 @@ from simserve.model import ModelSpec, total_params
 from simserve.model.dtypes import PLAIN_BYTES, weight_format
 from simserve.model.kv import kv_bytes_per_token
 from simserve.model.memory import memory_ledger
+from simserve.model.memory_lines import MemorySettings
 from simserve.model.spec import GqaAttention, MlaAttention, Parallelism
 from simserve.model.weights import weight_bytes_per_gpu, weight_bytes_total
 
@@ -206,15 +207,17 @@ def bench(
     if _keeps_everything(model):
         options["max_num_batched_tokens"] = max(budget, longest, options["max_num_seqs"])
         ledger = memory_ledger(
-            model,
-            gpu,
-            parallel,
-            weights_dtype=weights,
-            kv_dtype=pool["kv_dtype"],
-            block_size=BLOCK_TOKENS,
-            gpu_memory_utilization=share,
-            rules=memory_rules(POLICY),
-            **options,
+            MemorySettings(
+                model,
+                gpu,
+                parallel,
+                weights_dtype=weights,
+                kv_dtype=pool["kv_dtype"],
+                block_size=BLOCK_TOKENS,
+                gpu_memory_utilization=share,
+                rules=memory_rules(POLICY),
+                **options,
+            )
         )
         whole = ledger.kv_blocks // ceil(longest / BLOCK_TOKENS)
         options["max_num_seqs"] = max(1, min(options["max_num_seqs"], whole))

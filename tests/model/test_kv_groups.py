@@ -8,6 +8,7 @@ from simserve.engines.presets import memory_rules
 from simserve.hardware import load_gpu
 from simserve.model import Parallelism, load_model, memory_ledger
 from simserve.model.kv import KvGroups, kv_groups
+from simserve.model.memory_lines import MemorySettings
 from simserve.model.spec import DenseFfn, GqaAttention, LayerGroup, MlaAttention, ModelSpec
 
 
@@ -70,18 +71,20 @@ def test_blocks_of_a_sequence() -> None:
 
 def ledger(groups: KvGroups | None, **options: int):
     return memory_ledger(
-        load_model("gpt-oss-120b"),
-        load_gpu("h100_sxm"),
-        Parallelism(tp=2),
-        weights_dtype="fp8",
-        kv_dtype="bf16",
-        block_size=16,
-        gpu_memory_utilization=0.9,
-        max_num_batched_tokens=8192,
-        max_num_seqs=256,
-        kv_groups=groups,
-        rules=memory_rules("vllm-0.33"),
-        **options,
+        MemorySettings(
+            load_model("gpt-oss-120b"),
+            load_gpu("h100_sxm"),
+            Parallelism(tp=2),
+            weights_dtype="fp8",
+            kv_dtype="bf16",
+            block_size=16,
+            gpu_memory_utilization=0.9,
+            max_num_batched_tokens=8192,
+            max_num_seqs=256,
+            kv_groups=groups,
+            rules=memory_rules("vllm-0.33"),
+            **options,
+        )
     )
 
 

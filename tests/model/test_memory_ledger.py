@@ -30,7 +30,7 @@ def ledger(name: str = "llama-3.1-8b", gpu: str = "h100_sxm", **changes: Any) ->
         "max_num_seqs": 128,
         "rules": memory_rules("vllm-0.33"),
     }
-    return memory_ledger(load_model(name), load_gpu(gpu), degrees, **{**plain, **changes})
+    return memory_ledger(MemorySettings(load_model(name), load_gpu(gpu), degrees, **{**plain, **changes}))
 
 
 @pytest.mark.reference(MEASURED)

@@ -18,16 +18,18 @@ from simserve.units import GIB
 
 def ledger(model: str, engine: str, tp: int, dtype: str, share: float = 0.95):
     return memory_ledger(
-        load_model(model),
-        load_gpu("h100_sxm"),
-        Parallelism(tp=tp),
-        weights_dtype=dtype,
-        kv_dtype="bf16",
-        block_size=16,
-        gpu_memory_utilization=share,
-        max_num_batched_tokens=8192,
-        max_num_seqs=1024,
-        rules=memory_rules(engine),
+        MemorySettings(
+            load_model(model),
+            load_gpu("h100_sxm"),
+            Parallelism(tp=tp),
+            weights_dtype=dtype,
+            kv_dtype="bf16",
+            block_size=16,
+            gpu_memory_utilization=share,
+            max_num_batched_tokens=8192,
+            max_num_seqs=1024,
+            rules=memory_rules(engine),
+        )
     )
 
 

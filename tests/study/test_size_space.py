@@ -16,6 +16,7 @@ from simserve.hardware import load_gpu
 from simserve.metrics.targets import targets_of
 from simserve.model import Parallelism, load_model
 from simserve.model.memory import memory_ledger
+from simserve.model.memory_lines import MemorySettings
 from simserve.scenario.load import LoadedScenario, loaded
 from simserve.scenario.spec import Scenario
 from simserve.study.campaign import Options, campaign
@@ -150,16 +151,18 @@ def test_what_the_ledger_refuses_is_never_tried(
     spec = load_model(model)
     try:
         memory_ledger(
-            spec,
-            load_gpu(gpu),
-            Parallelism(tp=tp, pp=pp),
-            weights_dtype=weights,
-            kv_dtype=kv,
-            block_size=16,
-            gpu_memory_utilization=0.92,
-            max_num_batched_tokens=batched,
-            max_num_seqs=64,
-            rules=memory_rules("vllm-0.33"),
+            MemorySettings(
+                spec,
+                load_gpu(gpu),
+                Parallelism(tp=tp, pp=pp),
+                weights_dtype=weights,
+                kv_dtype=kv,
+                block_size=16,
+                gpu_memory_utilization=0.92,
+                max_num_batched_tokens=batched,
+                max_num_seqs=64,
+                rules=memory_rules("vllm-0.33"),
+            )
         )
         refusal = ""
     except ScenarioError as error:

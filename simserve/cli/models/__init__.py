@@ -140,6 +140,7 @@ def _ledger(
     from simserve.engines.presets import ENGINES, engine_preset, memory_rules
     from simserve.hardware import load_gpu
     from simserve.model import memory_ledger
+    from simserve.model.memory_lines import MemorySettings
 
     preset, gpu_spec = engine_preset(engine), load_gpu(gpu)
     longest = spec.max_position_embeddings
@@ -147,17 +148,19 @@ def _ledger(
     placement = placement_of(spec, gpu_spec.sm_arch, degrees)
     budget = int(defaults.get("max_num_batched_tokens", 8192))
     return memory_ledger(
-        spec,
-        gpu_spec,
-        degrees,
-        weights_dtype=weights_dtype,
-        kv_dtype=kv_dtype,
-        block_size=preset.block_size(placement),
-        gpu_memory_utilization=preset.memory_share(gpu_spec.hbm_bytes, defaults, placement),
-        max_num_batched_tokens=budget,
-        max_num_seqs=int(defaults.get("max_num_seqs", 256)),
-        rules=memory_rules(preset.name),
-        kv_groups=ENGINES[preset.policy].kv_groups(spec, defaults, budget) if degrees.pp == 1 else None,
+        MemorySettings(
+            spec,
+            gpu_spec,
+            degrees,
+            weights_dtype=weights_dtype,
+            kv_dtype=kv_dtype,
+            block_size=preset.block_size(placement),
+            gpu_memory_utilization=preset.memory_share(gpu_spec.hbm_bytes, defaults, placement),
+            max_num_batched_tokens=budget,
+            max_num_seqs=int(defaults.get("max_num_seqs", 256)),
+            rules=memory_rules(preset.name),
+            kv_groups=ENGINES[preset.policy].kv_groups(spec, defaults, budget) if degrees.pp == 1 else None,
+        )
     )
 
 

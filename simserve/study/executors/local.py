@@ -40,7 +40,7 @@ def _cores() -> int:
 def _free_bytes() -> int:
     """Return the memory that is free here, as the kernel estimates it; all there is, or enough, elsewhere."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         return int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) << 10
     if not hasattr(os, "sysconf"):
         return _cores() * WORKER_BYTES
