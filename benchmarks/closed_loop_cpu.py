@@ -23,7 +23,7 @@ import torch
 from benchmarks.cpu_engine.comparison import compare
 from benchmarks.cpu_engine.engines import BACKENDS
 from simserve.model import load_model
-from simserve.model.spec import GqaAttention
+from simserve.model.layers import GqaAttention
 from simserve.profiler.device import open_device
 from simserve.profiler.job import Job
 from simserve.profiler.ops import OPS

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from simserve.model.spec import Attention, DenseFfn, GqaAttention, MlaAttention, ModelSpec, MoeFfn
+from simserve.model.layers import Attention, DenseFfn, GqaAttention, MlaAttention, MoeFfn
+from simserve.model.spec import ModelSpec
 from simserve.profiler import torch_kernels as kernels
 
 

@@ -22,7 +22,8 @@ from transformers.generation import (  # pyright: ignore[reportMissingImports]
 )
 
 from benchmarks.cpu_engine.scheduler import Sequence
-from simserve.model.spec import DenseFfn, GqaAttention, ModelSpec
+from simserve.model.layers import DenseFfn, GqaAttention
+from simserve.model.spec import ModelSpec
 
 LONGEST_S = 600.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from math import ceil
 from typing import NamedTuple
 
 from simserve.core import Chunk, Request
@@ -16,7 +17,6 @@ from simserve.latency import TableLatency
 from simserve.latency.overhead import HostLink
 from simserve.model import ModelSpec
 from simserve.model.kv import KvGroups
-from simserve.model.spec import GqaAttention
 from simserve.scenario.pool_spec import PoolSpec
 from simserve.scenario.split_spec import KvTierPolicySpec, KvTierSpec
 from simserve.units import GB, GIB, NS_PER_US
@@ -62,11 +62,7 @@ def _groups_or_why_whole(model: ModelSpec, spec: PoolSpec, engine: ResolvedEngin
 
 
 def _has_spans(model: ModelSpec) -> bool:
-    return any(
-        isinstance(attention, GqaAttention) and attention.span != "full"
-        for group in model.layers
-        for attention in group.attentions
-    )
+    return any(attention.bounded for group in model.layers for attention in group.attentions)
 
 
 LEAST_BLOCK_TOKENS = 16
@@ -98,8 +94,8 @@ def tier_caches(
     *,
     gpus: int,
     gpus_per_node: int,
-    token_bytes: int,
-    token_bytes_of_gpus: int,
+    token_bytes: float,
+    token_bytes_of_gpus: float,
 ) -> Iterator[TierCache]:
     """Yield the tiers of each replica of the pool in turn.
 
@@ -116,7 +112,7 @@ def tier_caches(
             key = (level, group[tier.shared_by])
             moved = token_bytes_of_gpus if tier.kind == "cpu" else token_bytes
             if key not in stores:
-                stores[key] = Store(_spec(tier, size * token_bytes, size * moved))
+                stores[key] = Store(_spec(tier, ceil(size * token_bytes), ceil(size * moved)))
             mine.append(stores[key])
         yield TierCache(
             mine,

@@ -24,7 +24,7 @@ from simserve.latency.lockstep import LockstepLatency
 from simserve.latency.overlap import NO_OVERRIDES
 from simserve.model import ModelSpec, Parallelism
 from simserve.model.dtypes import weight_format
-from simserve.model.spec import MoeFfn
+from simserve.model.layers import MoeFfn
 from simserve.scenario.load import find
 from simserve.scenario.pool_spec import ExpertLoadSpec, PlacementSpec, PoolSpec
 from simserve.sim import GroupSpec

@@ -68,12 +68,12 @@ class BuiltPool:
         return self.ledger.kv_blocks
 
     @property
-    def kv_bytes_per_token(self) -> int:
+    def kv_bytes_per_token(self) -> float:
         """KV bytes of one token in all layers, before it is split over GPUs (or copied to them)."""
         return kv_bytes_per_token(self.model, self.spec.kv_dtype)
 
     @property
-    def kv_bytes_per_token_per_gpu(self) -> int:
+    def kv_bytes_per_token_per_gpu(self) -> float:
         """KV bytes of one token on one GPU; with pipeline stages, on the one that keeps most."""
         parallel = Parallelism(tp=self.spec.tp, pp=self.spec.pp)
         return kv_bytes_per_token_per_rank(self.model, parallel, self.spec.kv_dtype)

@@ -25,8 +25,6 @@ from simserve.model.kv import kv_bytes_per_token_per_rank
 from simserve.model.memory import MemoryLedger, memory_ledger
 from simserve.model.memory_lines import MemorySettings
 from simserve.model.params import flops_per_pair, flops_per_token
-from simserve.model.parts import routed_share
-from simserve.model.spec import MoeFfn
 from simserve.model.weights import check_parallelism, weight_bytes_per_stage
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.pool_spec import PoolSpec
@@ -163,7 +161,7 @@ def _check_experts(spec: PoolSpec, model: ModelSpec) -> None:
 
 def has_experts(model: ModelSpec) -> bool:
     """Return True if the model has routed experts."""
-    return any(isinstance(ffn, MoeFfn) for group in model.layers for ffn in group.ffns)
+    return bool(model.moes)
 
 
 def _ledger(
@@ -273,7 +271,7 @@ def _facts(
         weight_bytes=(fullest.total - fullest.routed_expert) * gpus,
         kv_bytes_per_token=kv_bytes_per_token_per_rank(model, parallel, spec.kv_dtype) * gpus,
         expert_bytes=fullest.routed_expert * gpus,
-        expert_share=routed_share(experts[0]) if experts else 0.0,
+        expert_share=experts[0].routed_share if experts else 0.0,
         expert_ranks=parallel.dp,
         price_per_gpu_hour=spec.price_per_gpu_hour,
         max_running=max_running,

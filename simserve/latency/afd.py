@@ -16,7 +16,7 @@ import numpy as np
 
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
-from simserve.latency.blocks.dense import mlp_ops
+from simserve.latency.blocks.layers import block_ops
 from simserve.latency.blocks.moe import experts_of
 from simserve.latency.blocks.plan import Setting
 from simserve.latency.compile import CopySettings, distinct_plans, setting_of
@@ -26,8 +26,8 @@ from simserve.latency.lockstep import Int64, LockstepLatency
 from simserve.latency.overhead import IDEAL, EngineOverhead, with_measured_launches
 from simserve.latency.overlap import NO_OVERRIDES, Parts, pingpong_ns
 from simserve.latency.step_time import TableLatency
-from simserve.model.parts import ffn_parts, shared_parts
-from simserve.model.spec import Ffn, LayerGroup, ModelSpec, MoeFfn, Parallelism
+from simserve.model.layers import MoeFfn
+from simserve.model.spec import LayerGroup, ModelSpec, Parallelism
 
 
 class AfdLatency(LockstepLatency):
@@ -124,14 +124,12 @@ def _remote(
     group: LayerGroup, own: Setting, theirs: Setting, sides: Sides, network: Network | None
 ) -> RemoteLayers:
     """Return the layers as the FFN side has them."""
-    ffn: Ffn = group.ffns[0]
+    ffn = group.ffns[0]
     if isinstance(ffn, MoeFfn):
         experts = experts_of(ffn, theirs)
         topk, slots, routed = experts.topk, ffn.n_routed_experts, RemoteExperts(theirs, experts)
-        name, parts = "shared expert", shared_parts(ffn, own.hidden)
     else:
         topk, slots, routed = 0.0, 1, None
-        name, parts = "MLP", list(ffn_parts(ffn, own.hidden))
     hops = []
     for phase in ("dispatch", "combine"):
         if network is None:
@@ -139,5 +137,5 @@ def _remote(
         else:
             hop = NetworkHop(theirs.machine, phase, own.hidden, topk, sides, network)
         hops.append(hop.cost)
-    local = mlp_ops(theirs, name, parts, 1) if parts else []
+    local = block_ops(ffn.body(theirs.shard), theirs)
     return RemoteLayers(hops[0], hops[1], local, routed, group.count)

@@ -6,12 +6,8 @@ from typing import Literal, TypedDict, Unpack
 
 from simserve.errors import ScenarioError, nearest
 from simserve.hardware import GpuSpec
-from simserve.latency.blocks.dense import add_dense
-from simserve.latency.blocks.gqa import add_gqa
-from simserve.latency.blocks.linear import add_linear
-from simserve.latency.blocks.mla import add_mla
-from simserve.latency.blocks.moe import add_moe
-from simserve.latency.blocks.plan import All2All, GroupLayers, Plan, Setting, add_embedding, add_head
+from simserve.latency.blocks.layers import add_group
+from simserve.latency.blocks.plan import All2All, Plan, Setting, add_embedding, add_head
 from simserve.latency.kernels import Machine
 from simserve.latency.kernels.collective import hand_over
 from simserve.latency.kernels.experts import ExpertLoad
@@ -23,17 +19,7 @@ from simserve.latency.step_time import TableLatency
 from simserve.latency.tables.profiles import ProfileStore, shipped_profiles
 from simserve.latency.tables.roofline import BYTES, peaks_of
 from simserve.model.dtypes import WeightsDtype, kernel_types
-from simserve.model.spec import (
-    Attention,
-    DenseFfn,
-    Ffn,
-    GqaAttention,
-    LayerGroup,
-    MlaAttention,
-    ModelSpec,
-    Parallelism,
-    pipeline_stages,
-)
+from simserve.model.spec import ModelSpec, Parallelism, pipeline_stages
 
 # What is said about a deployment's kernels whatever is compiled from them, and what blocks make of it.
 
@@ -178,49 +164,11 @@ def stage_plans(spec: ModelSpec, setting: Setting) -> tuple[list[Plan], list[int
         if stage.first:
             add_embedding(plan, setting)
         for group in stage.groups(spec):
-            _add_group(plan, group, setting)
+            add_group(plan, group, setting)
         if stage.last:
             add_head(plan, spec, setting)
         plans.append(plan)
     return plans, kinds
-
-
-def _add_group(plan: Plan, group: LayerGroup, setting: Setting) -> None:
-    known = len(plan.groups)
-    for attention in group.attentions:
-        _add_attention(plan, attention, setting, group.count)
-    for ffn in group.ffns:
-        _add_ffn(plan, ffn, setting, group.count)
-    if len(plan.groups) > known and len(group.attentions) > 1:
-        plan.groups[-1] = _shortcut(plan.groups[-1], group, setting)
-
-
-def _shortcut(layers: GroupLayers, group: LayerGroup, setting: Setting) -> GroupLayers:
-    """Return the MoE layers with what a shortcut lets them run beside: all but the first attention."""
-    rest = Plan()
-    for attention in group.attentions[1:]:
-        _add_attention(rest, attention, setting, group.count)
-    for ffn in group.ffns:
-        if isinstance(ffn, DenseFfn):
-            add_dense(rest, ffn, setting, group.count)
-    attentions = group.count * (len(group.attentions) - 1)
-    return layers._replace(beside=rest.per_token, beside_attentions=attentions)
-
-
-def _add_attention(plan: Plan, attention: Attention, setting: Setting, times: int) -> None:
-    if isinstance(attention, GqaAttention):
-        add_gqa(plan, attention, setting, times)
-    elif isinstance(attention, MlaAttention):
-        add_mla(plan, attention, setting, times)
-    else:
-        add_linear(plan, attention, setting, times)
-
-
-def _add_ffn(plan: Plan, ffn: Ffn, setting: Setting, times: int) -> None:
-    if isinstance(ffn, DenseFfn):
-        add_dense(plan, ffn, setting, times)
-    else:
-        add_moe(plan, ffn, setting, times)
 
 
 # From (model, GPU, parallelism, dtypes, engine) to the step times of ranks that step together.

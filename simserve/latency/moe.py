@@ -24,7 +24,7 @@ from simserve.latency.kernels.machine import Machine
 from simserve.latency.overlap import Ns, Parts
 from simserve.latency.tables.grid import ANALYTIC, INTERPOLATED, Float64
 from simserve.latency.tables.roofline import BYTES, Cost, CountedTimes, LinearOp
-from simserve.model.spec import MoeFfn
+from simserve.model.layers import MoeFfn
 
 # The MoE layers at which ranks meet: dispatch, the experts of the busiest rank, combine.
 #

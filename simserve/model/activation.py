@@ -10,19 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simserve.errors import ScenarioError
+from simserve.model.layers.base import LargestStep, Part
 from simserve.model.memory_rules import MemoryRules
-from simserve.model.parts import Part, layer_parts
-from simserve.model.spec import (
-    Attention,
-    DenseFfn,
-    GqaAttention,
-    LinearAttention,
-    MlaAttention,
-    ModelSpec,
-    MoeFfn,
-    Parallelism,
-    pipeline_stages,
-)
+from simserve.model.parts import layer_parts
+from simserve.model.spec import ModelSpec, Parallelism, pipeline_stages
 
 # What slots for LoRA adapters take of a GPU in vLLM: 16-bit matrices of the largest rank in every layer.
 #
@@ -38,7 +29,7 @@ def lora_bytes(spec: ModelSpec, slots: int, rank: int, *, tp: int = 1, pp: int =
 
     Raises `ScenarioError` for a model with routed experts: their adapters are not modelled.
     """
-    if any(isinstance(ffn, MoeFfn) for group in spec.layers for ffn in group.ffns):
+    if spec.moes:
         raise ScenarioError(f"adapters of {spec.name}: those of routed experts are not modelled")
     ends = spec.hidden_size + -(-spec.vocab_size // tp)
     totals = []
@@ -55,12 +46,6 @@ def _width(part: Part, tp: int) -> int:
     """Inputs and outputs of a projection on one GPU; keys and values are two."""
     rows, columns = part.local(tp)
     return rows + columns * (2 if part.split == "kv_heads" else 1)
-
-
-_MOST_CONTEXT = 64 * 1024
-"""Tokens of latents that vLLM expands at once, for prompts whose beginning is cached."""
-_CONTEXTS = 8
-"""Longest sequences that it wants to expand at once below that."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +76,20 @@ class FullStep:
     """Of the GPU."""
     keeps_expert_buffers: bool
     """True if the kernels of routed experts use buffers that stay allocated."""
+
+    @property
+    def shape(self) -> LargestStep:
+        """What the layers need to know of it."""
+        degrees = self.parallelism
+        return LargestStep(
+            self.tokens,
+            self.sequences,
+            self.longest,
+            self.hidden_size,
+            degrees.tp,
+            degrees.tp * degrees.dp // degrees.ep,
+            self.keeps_expert_buffers,
+        )
 
     @property
     def states(self) -> int:
@@ -142,7 +141,7 @@ def _sampler(spec: ModelSpec, step: FullStep, rules: MemoryRules) -> ActivationP
         size += filtered * spec.vocab_size * 4
         basis += f" (and {filtered} x 4 B)"
     basis += f", hidden states of {step.tokens} tokens"
-    kept = max((_expert_buffers(ffn, spec, step) for ffn in _moes(spec)), default=0)
+    kept = max((ffn.activation_values(step.shape) for ffn in spec.moes), default=0)
     if step.keeps_expert_buffers and kept:
         size += step.tokens * step.value_bytes * kept
         basis += f"; experts keep {step.tokens} tokens x {step.value_bytes} B x {kept}"
@@ -167,50 +166,15 @@ def widest_block(spec: ModelSpec, step: FullStep) -> tuple[int, str, int]:
 
     Those are the block's input and the residual; of experts also their output and that of shared ones.
     """
-    tp = step.parallelism.tp
-    blocks = [(_attention(it, spec, step), "attention", 2) for g in spec.layers for it in g.attentions]
-    for ffn in (ffn for group in spec.layers for ffn in group.ffns):
-        match ffn:
-            case DenseFfn():
-                blocks.append((ffn.matrices * _ceil(ffn.intermediate_size, tp), "MLP", 2))
-            case MoeFfn():
-                states = 4 if ffn.shared_intermediate_size else 3
-                blocks.append((_expert_buffers(ffn, spec, step), "experts", states))
+    shape = step.shape
+    blocks = [
+        (attention.activation_values(shape), "attention", 2)
+        for group in spec.layers
+        for attention in group.attentions
+    ]
+    blocks += [
+        (ffn.activation_values(shape), ffn.name, ffn.hidden_states)
+        for group in spec.layers
+        for ffn in group.ffns
+    ]
     return max(blocks, key=lambda block: block[0] + block[2] * spec.hidden_size)
-
-
-def _moes(spec: ModelSpec) -> list[MoeFfn]:
-    return [ffn for group in spec.layers for ffn in group.ffns if isinstance(ffn, MoeFfn)]
-
-
-def _attention(attention: Attention, spec: ModelSpec, step: FullStep) -> int:
-    """Projections and the output of the heads; of latents also what expands a cached context."""
-    tp = step.parallelism.tp
-    match attention:
-        case GqaAttention():
-            heads = _ceil(attention.num_attention_heads, tp) * (3 if attention.output_gate else 2)
-            pairs = 2 * max(1, _ceil(attention.num_key_value_heads, tp))
-            return (heads + pairs) * attention.head_dim
-        case MlaAttention():
-            heads = _ceil(attention.num_attention_heads, tp)
-            own = heads * 2 * (attention.qk_nope_head_dim + attention.qk_rope_head_dim + attention.v_head_dim)
-            context = max(step.sequences * 64, min(_CONTEXTS * step.longest, _MOST_CONTEXT))
-            expanded = heads * (attention.qk_nope_head_dim + attention.v_head_dim)
-            return own + _ceil(context * expanded, step.tokens)
-        case LinearAttention():
-            return _ceil(attention.params, spec.hidden_size * tp)
-
-
-def _expert_buffers(moe: MoeFfn, spec: ModelSpec, step: FullStep) -> int:
-    """Values per token of both buffers of the experts: each pick's hidden state or activation, and its gate
-    and up or its output (`workspace_shapes` of vLLM's expert kernels). Kernels without lasting buffers reuse
-    the larger one for the output."""
-    degrees = step.parallelism
-    width = _ceil(moe.moe_intermediate_size, degrees.tp * degrees.dp // degrees.ep)
-    larger = max(2 * width, spec.hidden_size)
-    smaller = max(width, spec.hidden_size) if step.keeps_expert_buffers else width
-    return moe.num_experts_per_tok * (larger + smaller)
-
-
-def _ceil(value: int, parts: int) -> int:
-    return -(-value // parts)

@@ -14,8 +14,7 @@ from typing import Literal
 from simserve.errors import ScenarioError
 from simserve.model.dtypes import WeightsDtype, weight_types
 from simserve.model.kv import kv_bytes_per_token_per_rank
-from simserve.model.parts import attention_parts
-from simserve.model.spec import DenseFfn, ModelSpec, Parallelism
+from simserve.model.spec import ModelSpec, Parallelism
 from simserve.model.weights import weight_bytes_per_stage
 
 DraftMethod = Literal["mtp", "eagle", "draft_model", "ngram"]
@@ -53,7 +52,7 @@ class DraftMemory:
     """What a draft takes of each GPU."""
 
     weight_bytes: int
-    kv_bytes_per_token: int
+    kv_bytes_per_token: float
     words: str
 
 
@@ -98,7 +97,7 @@ def eagle3_memory(
     """
     layer = draft_layer(model)
     (group,) = layer.layers
-    if not all(isinstance(ffn, DenseFfn) for ffn in group.ffns):
+    if layer.moes:
         raise ScenarioError(
             f"EAGLE-3 for {model.name}: its head has a dense layer of a width that is not known"
         )
@@ -106,7 +105,7 @@ def eagle3_memory(
     reads = sum(
         part.local(parallel.tp)[0]
         for attention in group.attentions
-        for part in attention_parts(attention, model.hidden_size)
+        for part in attention.parts(model.hidden_size)
         if part.product == "qkv"
     )
     hidden = model.hidden_size

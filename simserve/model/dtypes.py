@@ -180,6 +180,25 @@ def kv_cache_dtype(dtype: str) -> str:
     return _canonical(dtype, _KV_DTYPES, _KV_ALIASES, "KV cache dtype")
 
 
+_INT4_GROUP = 64
+"""Values that share a 16-bit scale in an int4 cache [assumption: 64, the finer of the usual 64 to 128]."""
+
+
+def vector_bytes(values: int, dtype: str) -> int:
+    """Return the bytes of one token's key (or value) of one head in a KV cache dtype, scales included."""
+    match dtype:
+        case "fp32":
+            return 4 * values
+        case "bf16" | "fp16":
+            return 2 * values
+        case "fp8":
+            return values
+        case "int8":
+            return values + 2
+        case _:
+            return -(-values // 2) + 2 * -(-values // _INT4_GROUP)
+
+
 def _canonical(dtype: str, known: Iterable[str], aliases: dict[str, str], kind: str) -> str:
     names = list(known)
     if dtype in names:

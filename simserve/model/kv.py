@@ -1,45 +1,32 @@
 """What a model keeps per token and per sequence: KV cache, latents, and states of constant size.
 
-Layer rules of the domain page, section 2. Every figure is a whole number of bytes.
+Layer rules of the domain page, section 2. Every figure is a whole number of bytes, unless an entry stands for
+several tokens.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simserve.errors import ScenarioError
-from simserve.model.dtypes import kv_cache_dtype
-from simserve.model.spec import (
-    Attention,
-    GqaAttention,
-    LinearAttention,
-    MlaAttention,
-    ModelSpec,
-    Parallelism,
-    pipeline_stages,
-)
-
-_INT4_GROUP = 64
-"""Values that share a 16-bit scale in an int4 cache [assumption: 64, the finer of the usual 64 to 128]."""
-_INDEX_KEY_SCALE_BYTES = 4
-_FLASH_MLA_SCALES = 4
+from simserve.model.layers.base import shares
+from simserve.model.spec import ModelSpec, Parallelism, pipeline_stages
 
 
 @dataclass(frozen=True)
 class KvFootprint:
     """Cache of the layers of one pipeline stage (or of all layers) on one rank."""
 
-    growing_bytes: int
+    growing_bytes: float
     """Per token, in layers that keep every token."""
-    bounded_bytes: int
+    bounded_bytes: float
     """Per token, in layers that keep a window or a chunk; charged only up to their span."""
-    bounded_bytes_per_sequence: int
+    bounded_bytes_per_sequence: float
     """Most that those layers keep for one sequence."""
     state_bytes_per_sequence: int
     """Constant states of linear attention."""
 
     @property
-    def bytes_per_token(self) -> int:
+    def bytes_per_token(self) -> float:
         """Bytes that one more token of a short sequence needs: all layers."""
         return self.growing_bytes + self.bounded_bytes
 
@@ -54,12 +41,12 @@ class KvFootprint:
         return self.growing_bytes + (bounded + self.state_bytes_per_sequence) / sequence_tokens
 
 
-def kv_bytes_per_token(spec: ModelSpec, kv_dtype: str = "bf16") -> int:
+def kv_bytes_per_token(spec: ModelSpec, kv_dtype: str = "bf16") -> float:
     """Return the bytes of one token in all layers, unsharded. Windows and chunks count as if not yet full."""
     return kv_footprint(spec, Parallelism(), kv_dtype).bytes_per_token
 
 
-def kv_bytes_per_token_per_rank(spec: ModelSpec, parallelism: Parallelism, kv_dtype: str = "bf16") -> int:
+def kv_bytes_per_token_per_rank(spec: ModelSpec, parallelism: Parallelism, kv_dtype: str = "bf16") -> float:
     """Return the bytes of one token on one GPU of the pipeline stage that keeps most.
 
     Keys and values are split over tp down to whole heads, then replicated; latents are always replicated.
@@ -79,61 +66,15 @@ def stage_footprint(spec: ModelSpec, layers: tuple[int, ...], tp: int, kv_dtype:
     growing = bounded = bounded_sequence = state = 0
     for count, group in zip(layers, spec.layers, strict=True):
         for attention in group.attentions:
-            token = count * token_bytes(attention, tp, kv_dtype)
-            if isinstance(attention, LinearAttention):
-                state += count * _ceil(attention.state_bytes, tp)
-            elif isinstance(attention, GqaAttention) and attention.span != "full":
-                bounded += token
-                bounded_sequence += token * attention.span_tokens
-            else:
-                growing += token
+            state += count * shares(attention.sequence_bytes, tp)
+            for cache in attention.caches(tp, kv_dtype):
+                token = count * cache.token_bytes
+                if cache.span_tokens:
+                    bounded += token
+                    bounded_sequence += token * cache.span_tokens
+                else:
+                    growing += token
     return KvFootprint(growing, bounded, bounded_sequence, state)
-
-
-def token_bytes(attention: Attention, tp: int, kv_dtype: str) -> int:
-    """Return the bytes that one token needs in one attention, on one of `tp` ranks."""
-    dtype = kv_cache_dtype(kv_dtype)
-    match attention:
-        case GqaAttention():
-            if dtype == "fp8_ds_mla":
-                raise ScenarioError("KV cache dtype 'fp8_ds_mla' is for latent attention only; use fp8")
-            heads = max(1, _ceil(attention.num_key_value_heads, tp))
-            return 2 * heads * _vector_bytes(attention.head_dim, dtype)
-        case MlaAttention():
-            return _latent_bytes(attention, dtype) + _index_bytes(attention)
-        case LinearAttention():
-            return 0
-
-
-def _latent_bytes(attention: MlaAttention, dtype: str) -> int:
-    latent, rope = attention.kv_lora_rank, attention.qk_rope_head_dim
-    if dtype == "fp8_ds_mla":
-        return latent + 4 * _FLASH_MLA_SCALES + 2 * rope
-    return _vector_bytes(latent + rope, dtype)
-
-
-def _index_bytes(attention: MlaAttention) -> int:
-    """The indexer's own fp8 key with one fp32 scale (DeepSeek-V3.2)."""
-    return attention.index_head_dim + _INDEX_KEY_SCALE_BYTES if attention.index_topk else 0
-
-
-def _vector_bytes(values: int, dtype: str) -> int:
-    """Bytes of one token's key (or value) of one head, scales included."""
-    match dtype:
-        case "fp32":
-            return 4 * values
-        case "bf16" | "fp16":
-            return 2 * values
-        case "fp8":
-            return values
-        case "int8":
-            return values + 2
-        case _:
-            return _ceil(values, 2) + 2 * _ceil(values, _INT4_GROUP)
-
-
-def _ceil(value: int, parts: int) -> int:
-    return -(-value // parts)
 
 
 # KV groups: how vLLM divides the layers of a model with sliding windows, so that all take equal blocks.
@@ -200,15 +141,15 @@ def kv_groups(spec: ModelSpec, in_flight_tokens: int, close: float = 1.5) -> KvG
     linear attention beside windows, several attentions in a layer, unequal caches, several window sizes.
     """
     layers: dict[int, int] = {}
-    shapes: set[tuple[int, int]] = set()
+    sizes: set[int] = set()
     for index in spec.order:
         attentions = spec.layers[index].attentions
-        attention = attentions[0]
-        if len(attentions) != 1 or not isinstance(attention, GqaAttention) or attention.span == "chunked":
+        caches = attentions[0].caches(1, "bf16")
+        if len(attentions) != 1 or len(caches) != 1 or caches[0].chunked:
             return None
-        layers[attention.span_tokens] = layers.get(attention.span_tokens, 0) + 1
-        shapes.add((attention.num_key_value_heads, attention.head_dim))
-    if set(layers) == {0} or len(shapes) > 1 or len(set(layers) - {0}) > 1:
+        layers[caches[0].span_tokens] = layers.get(caches[0].span_tokens, 0) + 1
+        sizes.add(caches[0].entry_bytes)
+    if set(layers) == {0} or len(sizes) > 1 or len(set(layers) - {0}) > 1:
         return None
     fewest, most = min(layers.values()), max(layers.values())
     size = most if most < close * fewest else fewest
@@ -233,7 +174,7 @@ def kv_groups(spec: ModelSpec, in_flight_tokens: int, close: float = 1.5) -> KvG
 class BoundedLayers:
     """Layers that keep only the last tokens of a sequence."""
 
-    bytes_per_token: int
+    bytes_per_token: float
     span_tokens: int
     chunked: bool
     """True: the tokens since the last multiple of the span; False: the last `span_tokens`."""
@@ -249,7 +190,7 @@ class BoundedLayers:
 class KvTransferSize:
     """Bytes of a prompt's KV, by kind of layer."""
 
-    growing_bytes: int
+    growing_bytes: float
     """Per token, in layers that keep every token."""
     bounded: tuple[BoundedLayers, ...]
     state_bytes: int
@@ -262,7 +203,7 @@ class KvTransferSize:
         for layers in self.bounded:
             first = max(start, layers.first_needed(prompt_tokens))
             size += layers.bytes_per_token * max(0, end - first)
-        return size + (self.state_bytes if start < end == prompt_tokens else 0)
+        return int(size) + (self.state_bytes if start < end == prompt_tokens else 0)
 
 
 def kv_transfer_size(spec: ModelSpec, kv_dtype: str = "bf16") -> KvTransferSize:
@@ -271,21 +212,20 @@ def kv_transfer_size(spec: ModelSpec, kv_dtype: str = "bf16") -> KvTransferSize:
     bounded: list[BoundedLayers] = []
     for group in spec.layers:
         for attention in group.attentions:
-            size = group.count * token_bytes(attention, 1, kv_dtype)
-            if isinstance(attention, LinearAttention):
-                state += group.count * attention.state_bytes
-            elif isinstance(attention, GqaAttention) and attention.span != "full":
-                bounded.append(BoundedLayers(size, attention.span_tokens, attention.span == "chunked"))
-            else:
-                growing += size
+            state += group.count * attention.sequence_bytes
+            for cache in attention.caches(1, kv_dtype):
+                size = group.count * cache.token_bytes
+                if cache.span_tokens:
+                    bounded.append(BoundedLayers(size, cache.span_tokens, cache.chunked))
+                else:
+                    growing += size
     return KvTransferSize(growing, tuple(bounded), state, spec.num_layers)
 
 
 def same_split(spec: ModelSpec, tp_from: int, tp_to: int) -> bool:
     """Return True if ranks at both ends hold the same KV heads, so that nothing must be cut or joined."""
     return all(
-        min(tp_from, attention.num_key_value_heads) == min(tp_to, attention.num_key_value_heads)
+        min(tp_from, attention.kv_heads) == min(tp_to, attention.kv_heads)
         for group in spec.layers
         for attention in group.attentions
-        if isinstance(attention, GqaAttention)
     )

@@ -11,7 +11,7 @@ from simserve.errors import ScenarioError
 from simserve.model.kv import KvFootprint, KvGroups, stage_footprint
 from simserve.model.memory_lines import MemoryLine, MemorySettings, lines_of_stage
 from simserve.model.memory_rules import CONTEXT_BYTES, communicator_bytes, graph_bytes
-from simserve.model.spec import MoeFfn, Parallelism, Stage, pipeline_stages
+from simserve.model.spec import Parallelism, Stage, pipeline_stages
 from simserve.model.weights import WeightBytes, weight_bytes_per_stage
 from simserve.units import GB, GIB
 
@@ -157,7 +157,7 @@ def outside_lines(settings: MemorySettings, stage: int) -> tuple[MemoryLine, ...
     if ranks > 1:
         size = communicator_bytes(ranks, settings.gpu.nvlink is not None)
         lines.append(MemoryLine("communicators", size, f"{ranks} ranks"))
-    if degrees.tp * degrees.dp > 1 and settings.gpu.nvlink and _has_experts(settings):
+    if degrees.tp * degrees.dp > 1 and settings.gpu.nvlink and settings.spec.moes:
         lines.append(MemoryLine("communicators of experts", _EXPERT_COMMUNICATORS, "tp x dp ranks"))
     if not rules.graphs_inside and not settings.enforce_eager:
         layers = sum(pipeline_stages(settings.spec, degrees.pp)[stage].layers)
@@ -180,10 +180,6 @@ def outside_shortage(settings: MemorySettings, ledger: MemoryLedger) -> str:
         f"{needed / GIB:.2f} GiB are needed there ({parts}): the engine would run out of memory after its "
         f"pool is made. gpu_memory_utilization of at most {largest:g} would leave room"
     )
-
-
-def _has_experts(settings: MemorySettings) -> bool:
-    return any(isinstance(ffn, MoeFfn) for group in settings.spec.layers for ffn in group.ffns)
 
 
 # Why a model does not fit, in words and numbers, and what would make it fit.

@@ -19,7 +19,7 @@ from simserve.model.memory_rules import (
     nccl_bytes,
     rotary_table_bytes,
 )
-from simserve.model.parts import LATENT_UP, layer_parts
+from simserve.model.parts import layer_parts
 from simserve.model.spec import ModelSpec, Parallelism, Stage
 from simserve.model.weights import WeightBytes, check_parallelism, weight_bytes_per_stage
 from simserve.units import GB, GIB
@@ -131,7 +131,7 @@ def _absorbed_bytes(settings: MemorySettings, stage: Stage) -> int:
     total = 0
     for group in stage.groups(settings.spec):
         for part in layer_parts(group, settings.spec.hidden_size):
-            if part.product == LATENT_UP:
+            if part.in_attention:
                 rows, columns = part.local(settings.parallelism.tp)
                 total += group.count * rows * columns * settings.value_bytes
     return total

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simserve.model.spec import Attention, GqaAttention, MlaAttention, ModelSpec
+from simserve.model.spec import ModelSpec
 from simserve.units import GIB
 
 
@@ -94,18 +94,8 @@ def rotary_table_bytes(spec: ModelSpec, value_bytes: int = 2) -> int:
         return 0
     if spec.rotary_values:
         return value_bytes * spec.rotary_values
-    widths = [_rotary_width(attention) for group in spec.layers for attention in group.attentions]
+    widths = [attention.rotary_width for group in spec.layers for attention in group.attentions]
     return value_bytes * spec.max_position_embeddings * max(widths)
-
-
-def _rotary_width(attention: Attention) -> int:
-    match attention:
-        case GqaAttention():
-            return attention.head_dim
-        case MlaAttention():
-            return attention.qk_rope_head_dim
-        case _:
-            return 0
 
 
 def captured_sizes(max_num_seqs: int, sm_arch: int) -> int:

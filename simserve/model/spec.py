@@ -6,10 +6,10 @@ Field names follow Hugging Face `config.json`. Nothing here knows about GPUs or 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from simserve.errors import ScenarioError
 from simserve.model.dtypes import PLAIN, Checkpoint
+from simserve.model.layers import Attention, Ffn, MlaAttention, MoeFfn
 
 # How one replica spreads over GPUs.
 
@@ -34,84 +34,6 @@ class Parallelism:
 
 
 @dataclass(frozen=True)
-class GqaAttention:
-    """Multi-head, grouped-query or multi-query attention; optionally bounded to a window or a chunk."""
-
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    span: Literal["full", "window", "chunked"] = "full"
-    span_tokens: int = 0
-    """Tokens of the sliding window, or of the local chunk; 0 for full attention."""
-    q_lora_rank: int = 0
-    """Rank of a factorised query projection (MFA of Step-3); 0 if the projection is one matrix."""
-    qk_norm: bool = False
-    """True if queries and keys pass a learned norm of `head_dim` weights each (Qwen3)."""
-    bias: bool = False
-    """True if the q, k and v projections have biases."""
-    output_bias: bool = False
-    output_gate: bool = False
-    """True if a gate as wide as the queries multiplies the output (Qwen3.5)."""
-    sinks: bool = False
-    """True if each head has a learned attention sink (gpt-oss)."""
-
-
-@dataclass(frozen=True)
-class MlaAttention:
-    """Multi-head latent attention (DeepSeek-V2): one latent of kv_lora_rank + rope per token and layer."""
-
-    num_attention_heads: int
-    q_lora_rank: int
-    """Rank of the factorised query projection; 0 if it is one matrix (DeepSeek-V2-Lite)."""
-    kv_lora_rank: int
-    qk_nope_head_dim: int
-    qk_rope_head_dim: int
-    v_head_dim: int
-    index_topk: int = 0
-    """Keys attended per query where a sparse indexer selects them (DeepSeek-V3.2); 0 = all."""
-    index_n_heads: int = 0
-    index_head_dim: int = 0
-
-
-@dataclass(frozen=True)
-class LinearAttention:
-    """Attention with a state of constant size instead of a KV cache (one state per sequence)."""
-
-    num_attention_heads: int
-    head_dim: int
-    state_bytes: int
-    params: int
-
-
-@dataclass(frozen=True)
-class DenseFfn:
-    """A dense MLP; `matrices` is 3 for gated (SwiGLU), 2 for the classic pair."""
-
-    intermediate_size: int
-    matrices: int = 3
-    bias: bool = False
-
-
-@dataclass(frozen=True)
-class MoeFfn:
-    """Routed experts with optional shared ones."""
-
-    n_routed_experts: int
-    num_experts_per_tok: int
-    moe_intermediate_size: int
-    n_shared_experts: int = 0
-    shared_intermediate_size: int = 0
-    """Intermediate size of all shared experts together; 0 if there are none."""
-    zero_experts: int = 0
-    """Further slots of the router that cost nothing (LongCat); picks fall on them too."""
-    n_group: int = 1
-    topk_group: int = 1
-    bias: bool = False
-    shared_gate: bool = False
-    """True if one output per token scales the shared expert (Qwen2 MoE, Qwen3-Next, Qwen3.5)."""
-
-
-@dataclass(frozen=True)
 class VisionTower:
     """An image encoder in front of the language model; it is in 16 bit and holds no KV cache."""
 
@@ -125,10 +47,6 @@ class VisionTower:
     """Patches that become one token of the language model."""
     pixels: int
     """Values of a patch's pixels."""
-
-
-Attention = GqaAttention | MlaAttention | LinearAttention
-Ffn = DenseFfn | MoeFfn
 
 
 @dataclass(frozen=True)
@@ -177,6 +95,11 @@ class ModelSpec:
         return sum(group.count for group in self.layers)
 
     @property
+    def moes(self) -> tuple[MoeFfn, ...]:
+        """The feed-forward blocks with routed experts, one for each group of layers that has them."""
+        return tuple(ffn for group in self.layers for ffn in group.ffns if isinstance(ffn, MoeFfn))
+
+    @property
     def has_mla(self) -> bool:
         """Whether layers attend over a latent cache."""
         return any(isinstance(one, MlaAttention) for group in self.layers for one in group.attentions)
@@ -184,8 +107,7 @@ class ModelSpec:
     @property
     def has_sparse_attention(self) -> bool:
         """Whether an indexer picks the tokens that are attended to."""
-        layers = (one for group in self.layers for one in group.attentions)
-        return any(isinstance(one, MlaAttention) and one.index_topk > 0 for one in layers)
+        return any(one.index_flops for group in self.layers for one in group.attentions)
 
     @property
     def order(self) -> tuple[int, ...]:

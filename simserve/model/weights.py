@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from simserve.errors import ScenarioError
 from simserve.model.dtypes import WeightFormat, WeightsDtype, weight_format
-from simserve.model.params import all_parts, touched_experts
-from simserve.model.parts import Part, ffn_parts, first_parts, last_parts, layer_parts
-from simserve.model.spec import Ffn, GqaAttention, ModelSpec, MoeFfn, Parallelism, Stage, pipeline_stages
+from simserve.model.layers import Ffn, MoeFfn, Part
+from simserve.model.layers.base import divisors
+from simserve.model.parts import all_parts, first_parts, last_parts, layer_parts
+from simserve.model.spec import ModelSpec, Parallelism, Stage, pipeline_stages
 
 
 @dataclass(frozen=True)
@@ -106,31 +107,15 @@ def check_parallelism(spec: ModelSpec, parallelism: Parallelism, redundant_exper
     if group % parallelism.ep:
         raise ScenarioError(
             f"ep = {parallelism.ep} does not divide tp * dp = {group}, the GPUs that experts spread over; "
-            f"allowed: {_divisors(group)}"
+            f"allowed: {divisors(group)}"
         )
     for layers in spec.layers:
         for attention in layers.attentions:
-            _check_heads(spec, attention.num_attention_heads, parallelism.tp)
-            if isinstance(attention, GqaAttention):
-                _check_kv_heads(spec, attention.num_key_value_heads, parallelism.tp)
-        for ffn in layers.ffns:
-            if isinstance(ffn, MoeFfn):
-                _check_experts(spec, ffn, parallelism, redundant_experts)
-    if parallelism.ep > 1 and not any(isinstance(f, MoeFfn) for g in spec.layers for f in g.ffns):
+            attention.check_tp(spec.name, parallelism.tp)
+    for moe in spec.moes:
+        _check_experts(spec, moe, parallelism, redundant_experts)
+    if parallelism.ep > 1 and not spec.moes:
         raise ScenarioError(f"ep = {parallelism.ep}, allowed: 1: {spec.name} has no experts")
-
-
-def _check_heads(spec: ModelSpec, heads: int, tp: int) -> None:
-    if heads % tp:
-        raise ScenarioError(
-            f"tp = {tp} does not divide the {heads} attention heads of {spec.name}; "
-            f"allowed: {_divisors(heads)}"
-        )
-
-
-def _check_kv_heads(spec: ModelSpec, heads: int, tp: int) -> None:
-    if heads % tp and tp % heads:
-        raise ScenarioError(f"tp = {tp} neither divides nor is a multiple of {heads} KV heads of {spec.name}")
 
 
 def _check_experts(spec: ModelSpec, moe: MoeFfn, parallelism: Parallelism, redundant: int) -> None:
@@ -141,12 +126,8 @@ def _check_experts(spec: ModelSpec, moe: MoeFfn, parallelism: Parallelism, redun
         raise ScenarioError(
             f"ep = {parallelism.ep} does not divide the {physical} experts of {spec.name} "
             f"({moe.n_routed_experts} + {redundant} redundant); "
-            f"allowed: {_divisors(shared)}, or {fits} redundant experts"
+            f"allowed: {divisors(shared)}, or {fits} redundant experts"
         )
-
-
-def _divisors(number: int) -> str:
-    return ", ".join(str(one) for one in range(1, number + 1) if not number % one)
 
 
 @dataclass(frozen=True)
@@ -239,7 +220,7 @@ def _expert_bytes_read(spec: ModelSpec, tokens: float, fmt: WeightFormat) -> flo
     total = 0.0
     for group in spec.layers:
         for moe in (ffn for ffn in group.ffns if isinstance(ffn, MoeFfn)):
-            share = touched_experts(moe, tokens) / moe.n_routed_experts
-            routed = (part for part in ffn_parts(moe, spec.hidden_size) if part.kind == "routed_expert")
+            share = moe.touched_experts(tokens) / moe.n_routed_experts
+            routed = moe.routed_parts(spec.hidden_size)
             total += group.count * share * sum(part.params * _param_bytes(part, fmt) for part in routed)
     return total

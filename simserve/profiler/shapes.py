@@ -1,6 +1,6 @@
 """Which kernel shapes the models need on one GPU of a TP group, and which sizes to sweep.
 
-Products are those of the model's parts; the other kernels are what `latency.blocks` asks the tables for.
+A fold over what the layers say of themselves (`model/layers`), as the latency plan is.
 """
 
 from __future__ import annotations
@@ -10,37 +10,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from simserve.errors import ProfileError
-from simserve.model.parts import Part, head_part, layer_parts, products
-from simserve.model.spec import DenseFfn, Ffn, GqaAttention, MlaAttention, ModelSpec, MoeFfn
-
-
-class HeadShape(NamedTuple):
-    """Attention heads of one rank."""
-
-    q_heads: int
-    kv_heads: int
-    head_dim: int
-    window: int
-
-
-class LatentShape(NamedTuple):
-    """MLA of one rank."""
-
-    q_heads: int
-    kv_lora: int
-    rope: int
-    nope: int
-    v_dim: int
-
-
-class ExpertShape(NamedTuple):
-    """Routed experts of one layer, and how matrices are split."""
-
-    hidden: int
-    inter: int
-    experts: int
-    topk: int
-    tp: int
+from simserve.model.layers.base import Block, Part, Rows, Shard, products
+from simserve.model.layers.gqa import HeadShape
+from simserve.model.layers.mla import LatentShape
+from simserve.model.layers.moe import ExpertShape
+from simserve.model.parts import head_part, layer_parts
+from simserve.model.spec import ModelSpec
 
 
 class RowShape(NamedTuple):
@@ -143,16 +118,17 @@ def _fits(model: ModelSpec, tp: int) -> bool:
 
 def _add_model(shapes: Shapes, model: ModelSpec, tp: int, width: int) -> None:
     hidden = model.hidden_size
-    shapes.add("rows", RowShape("add_rmsnorm", hidden, 4 * hidden * width))
+    at = Shard(hidden, tp, width, width)
     for group in model.layers:
         _add_products(shapes, layer_parts(group, hidden), tp)
         for attention in group.attentions:
-            if isinstance(attention, GqaAttention):
-                _add_gqa(shapes, attention, tp, width)
-            elif isinstance(attention, MlaAttention):
-                _add_mla(shapes, attention, tp, width)
+            _add_rows(shapes, attention.block(at))
+            _add_core(shapes, attention.core(tp))
         for ffn in group.ffns:
-            _add_ffn(shapes, ffn, hidden, tp, width)
+            _add_rows(shapes, ffn.entry(at))
+            _add_rows(shapes, ffn.body(at))
+    for moe in model.moes:
+        shapes.add("experts", moe.shape(hidden, tp))
     _add_products(shapes, [head_part(model)], tp)
     shapes.add("rows", RowShape("rmsnorm", hidden, 2 * hidden * width))
     shapes.add("rows", RowShape("embedding", hidden, 2 * hidden * width))
@@ -164,54 +140,16 @@ def _add_products(shapes: Shapes, parts: Iterable[Part], tp: int) -> None:
         shapes.add("plain_products" if kind in ("head", "plain") else "products", (n, k))
 
 
-def _add_gqa(shapes: Shapes, attention: GqaAttention, tp: int, width: int) -> None:
-    q_heads = attention.num_attention_heads // tp
-    kv_heads = max(1, attention.num_key_value_heads // tp)
-    q_size, kv_size = q_heads * attention.head_dim, kv_heads * attention.head_dim
-    window = attention.span_tokens if attention.span == "window" else 0
-    shapes.add("heads", HeadShape(q_heads, kv_heads, attention.head_dim, window))
-    if attention.qk_norm:
-        shapes.add("rows", RowShape("rmsnorm", q_size + kv_size, 2 * (q_size + kv_size) * width))
-    moved = 2 * (q_size + kv_size) * width + 4 * kv_size * width
-    shapes.add("rows", RowShape("rope_write", q_size + kv_size, moved, 2 * kv_size))
+def _add_rows(shapes: Shapes, block: Block) -> None:
+    for rows in block.after.values():
+        for row in rows:
+            if isinstance(row, Rows) and row.kind:
+                shapes.add("rows", RowShape(row.kind, row.values, int(row.bytes), row.written))
 
 
-def _add_mla(shapes: Shapes, attention: MlaAttention, tp: int, width: int) -> None:
-    heads = attention.num_attention_heads // tp
-    latent = attention.kv_lora_rank + attention.qk_rope_head_dim
-    shapes.add(
-        "latents",
-        LatentShape(
-            heads,
-            attention.kv_lora_rank,
-            attention.qk_rope_head_dim,
-            attention.qk_nope_head_dim,
-            attention.v_head_dim,
-        ),
-    )
-    if attention.q_lora_rank:
-        normed = attention.q_lora_rank + latent
-        shapes.add("rows", RowShape("rmsnorm", normed, 2 * normed * width))
-    moved = 2 * (heads + 1) * attention.qk_rope_head_dim * width + 2 * latent * width
-    shapes.add("rows", RowShape("rope_write", (heads + 1) * attention.qk_rope_head_dim, moved, latent))
-
-
-def _add_ffn(shapes: Shapes, ffn: Ffn, hidden: int, tp: int, width: int) -> None:
-    if isinstance(ffn, DenseFfn):
-        _add_activation(shapes, ffn.intermediate_size, ffn.matrices, tp, width)
-    elif isinstance(ffn, MoeFfn):
-        slots = ffn.n_routed_experts + ffn.zero_experts
-        shapes.add("rows", RowShape("topk", slots, 4 * slots + 8 * ffn.num_experts_per_tok))
-        if ffn.shared_intermediate_size:
-            _add_activation(shapes, ffn.shared_intermediate_size, 3, tp, width)
-            shapes.add("rows", RowShape("add", hidden, 3 * hidden * width))
-        shapes.add(
-            "experts",
-            ExpertShape(hidden, ffn.moe_intermediate_size, ffn.n_routed_experts, ffn.num_experts_per_tok, tp),
-        )
-
-
-def _add_activation(shapes: Shapes, inter: int, matrices: int, tp: int, width: int) -> None:
-    local = -(-inter // tp)
-    up = local * (matrices - 1)
-    shapes.add("rows", RowShape("silu_mul", up, (up + local) * width))
+def _add_core(shapes: Shapes, core: object) -> None:
+    match core:
+        case HeadShape():
+            shapes.add("heads", core._replace(window=0, chunked=False) if core.chunked else core)
+        case LatentShape():
+            shapes.add("latents", core._replace(index_topk=0, index_heads=0, index_dim=0))

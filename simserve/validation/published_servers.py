@@ -24,7 +24,7 @@ from simserve.model.dtypes import PLAIN_BYTES, weight_format
 from simserve.model.kv import kv_bytes_per_token
 from simserve.model.memory import memory_ledger
 from simserve.model.memory_lines import MemorySettings
-from simserve.model.spec import GqaAttention, MlaAttention, Parallelism
+from simserve.model.spec import Parallelism
 from simserve.model.weights import weight_bytes_per_gpu, weight_bytes_total
 
 # Engine settings of a published run that its row does not print, from what its source documents elsewhere.
@@ -228,11 +228,7 @@ def bench(
 
 def _keeps_everything(model: ModelSpec) -> bool:
     """True if no layer forgets tokens, so that the blocks of a whole answer can be set aside."""
-    return all(
-        (isinstance(it, GqaAttention) and it.span == "full") or isinstance(it, MlaAttention)
-        for group in model.layers
-        for it in group.attentions
-    )
+    return all(not it.bounded and not it.sequence_bytes for group in model.layers for it in group.attentions)
 
 
 def counted_weights(model: ModelSpec, weights: str) -> float:

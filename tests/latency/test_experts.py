@@ -17,7 +17,7 @@ from simserve.latency.kernels.machine import Machine
 from simserve.latency.moe import EpGroup
 from simserve.latency.tables.roofline import peaks_of
 from simserve.model import Parallelism, load_model
-from simserve.model.spec import MoeFfn
+from simserve.model.layers import MoeFfn
 from tests.places import SHARED
 
 QWEN = Experts(2048, 768, 128, 8, 1, 1, "bf16")

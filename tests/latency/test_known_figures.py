@@ -16,7 +16,7 @@ from simserve.latency.kernels.mla_prefill import MlaPrefill
 from simserve.latency.kernels.prefill import PrefillAttention
 from simserve.latency.tables.roofline import peaks_of
 from simserve.model import load_model
-from simserve.model.spec import MlaAttention
+from simserve.model.layers import MlaAttention
 
 V3_EXPERTS = Experts(7168, 2048, 256, 8, 1, 1, "bf16")
 
@@ -29,7 +29,7 @@ def machine(gpu: str, engine: str = "vllm") -> Machine:
 def latent(model: str) -> Latent:
     attention = load_model(model).layers[0].attentions[0]
     assert isinstance(attention, MlaAttention)
-    return Latent(attention.num_attention_heads, attention, "bf16")
+    return Latent(attention.core(1), "bf16")
 
 
 @pytest.mark.parametrize(("gpu", "tokens"), [("h200_sxm", 6597), ("h100_sxm", 9452)])

@@ -31,7 +31,8 @@ from simserve.latency.step_time import TableLatency
 from simserve.latency.tables.profiles import ProfileTable, write_profile
 from simserve.latency.tables.roofline import Cost, LinearOp, Peaks
 from simserve.model.dtypes import weight_types
-from simserve.model.spec import MlaAttention, Parallelism
+from simserve.model.layers import MlaAttention
+from simserve.model.spec import Parallelism
 from simserve.scenario.split_spec import KvTierSpec
 
 PEAKS = Peaks({"bf16": 1e15}, 4e12, 450e9)
@@ -86,19 +87,19 @@ def test_elementwise_rows_replace_the_estimate(tmp_path: Path) -> None:
     keys = {"kind": "add_rmsnorm", "dtype": "bf16", "width": 4096, "written": 0}
     write(tmp_path, "elementwise", {**keys, "tokens": [1, 64], "row_bytes": 32768, "latency_us": [7.0, 9.0]})
     here = machine(tmp_path)
-    cost = elementwise(here, "norm", 32768).cost(np.array([1.0, 64.0]))
+    cost = elementwise(here, "norm", 32768, "add_rmsnorm").cost(np.array([1.0, 64.0]))
     assert cost.us == pytest.approx([7.0, 9.0])
     assert cost.tags.tolist() == [0, 0]
-    assert elementwise(here, "MLP activation", 32768).cost(np.array([1.0])).tags.tolist() == [3]
+    assert elementwise(here, "MLP activation", 32768, "silu_mul").cost(np.array([1.0])).tags.tolist() == [3]
 
 
 def test_a_sum_that_engines_may_fuse_counts_where_it_was_measured(tmp_path: Path) -> None:
     keys = {"kind": "silu_mul", "dtype": "bf16", "width": 4096, "written": 0}
     write(tmp_path / "without", "elementwise", {**keys, "tokens": [1], "row_bytes": 1, "latency_us": [1.0]})
-    assert elementwise_if_measured(machine(tmp_path / "without"), "shared expert sum", 24576) == []
+    assert elementwise_if_measured(machine(tmp_path / "without"), "shared expert sum", 24576, "add") == []
     keys = {"kind": "add", "dtype": "bf16", "width": 4096, "written": 0}
     write(tmp_path, "elementwise", {**keys, "tokens": [1, 64], "row_bytes": 24576, "latency_us": [3.0, 5.0]})
-    (op,) = elementwise_if_measured(machine(tmp_path), "shared expert sum", 24576)
+    (op,) = elementwise_if_measured(machine(tmp_path), "shared expert sum", 24576, "add")
     assert op.cost(np.array([1.0, 64.0])).us == pytest.approx([3.0, 5.0])
 
 
@@ -110,7 +111,7 @@ def expanded(folder: Path, **stages: float) -> MlaPrefill:
     write(folder, "mla_prefill", {**sizes, "dtype": "bf16", "kv_dtype": "bf16", "batch": [1, 1],
           "prefix_len": [0, 0], "q_len": [1, 4096], "latency_us": [100.0, 100.0]})  # fmt: skip
     here = machine(folder)
-    latent = Latent(16, MlaAttention(16, 0, 512, 128, 64, 128), "bf16")
+    latent = Latent(MlaAttention(16, 0, 512, 128, 64, 128).core(1), "bf16")
     return MlaPrefill(here, latent, "bf16", MlaDecode(here, latent, "bf16"))
 
 
@@ -149,7 +150,7 @@ def test_latents_of_other_sizes_have_rows_of_their_own(tmp_path: Path) -> None:
     sizes = {"kv_lora": [512, 256], "rope": [64, 32], "nope": [128, 64], "v_dim": [128, 64]}
     keys = {"dtype": "bf16", "kv_dtype": "bf16", "q_heads": 16, **sizes, "batch": [1, 1], "kv_len": [64, 64]}
     write(tmp_path, "mla_decode", {**keys, "latency_us": [30.0, 11.0]})
-    small = Latent(16, MlaAttention(16, 0, 256, 64, 32, 64), "bf16")
+    small = Latent(MlaAttention(16, 0, 256, 64, 32, 64).core(1), "bf16")
     rows, trust = latent_rows(machine(tmp_path), "mla_decode", small)
     assert rows is not None
     assert (rows.numbers("latency_us").tolist(), trust) == ([11.0], 0)

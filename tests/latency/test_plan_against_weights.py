@@ -11,16 +11,18 @@ from simserve.engines.vllm.overhead import OVERHEAD as VLLM
 from simserve.errors import ScenarioError
 from simserve.hardware import load_gpu
 from simserve.latency import compile_step_latency
-from simserve.latency.blocks import gqa
 from simserve.latency.blocks.moe import experts_of
 from simserve.latency.blocks.plan import Plan, Setting
 from simserve.latency.compile import distinct_plans, setting_of
 from simserve.latency.kernels.mla import MlaDecode
 from simserve.latency.tables.roofline import BYTES
 from simserve.model import Parallelism, load_model, preset_names
+from simserve.model.layers import GqaAttention, LinearAttention, MlaAttention, MoeFfn
+from simserve.model.layers.base import Block, Shard
+from simserve.model.layers.moe import ROUTED
 from simserve.model.params import flops_per_token
-from simserve.model.parts import ROUTED, attention_parts, head_part, layer_parts
-from simserve.model.spec import GqaAttention, LayerGroup, LinearAttention, MlaAttention, ModelSpec, MoeFfn
+from simserve.model.parts import head_part, layer_parts
+from simserve.model.spec import LayerGroup, ModelSpec
 from simserve.model.weights import weight_bytes_per_stage
 
 H100 = load_gpu("h100_sxm")
@@ -148,12 +150,14 @@ def test_both_forms_of_latent_attention_multiply_with_the_same_matrix(name: str)
 
 
 def test_a_part_that_the_plan_forgets_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_gate(attention: GqaAttention, hidden: int):
-        return attention_parts(replace(attention, output_gate=False), hidden)
+    whole = GqaAttention.block
+
+    def without_gate(attention: GqaAttention, at: Shard) -> Block:
+        return whole(replace(attention, output_gate=False), at)
 
     spec, dtypes = load_model("qwen3.5-397b-a17b"), ("bf16", None)
     expected = stored_bytes(spec, Parallelism(), dtypes)
-    monkeypatch.setattr(gqa, "attention_parts", without_gate)
+    monkeypatch.setattr(GqaAttention, "block", without_gate)
     (plan,) = plans(spec, Parallelism(), dtypes, False)
     # 15 full layers of 32 heads of 256 on a width of 4096
     assert expected - product_bytes(plan) == pytest.approx(15 * 32 * 256 * 4096 * 2, rel=1e-6)

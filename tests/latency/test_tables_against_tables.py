@@ -12,7 +12,7 @@ import pytest
 
 from simserve.hardware import load_gpu
 from simserve.latency import shipped_profiles
-from simserve.latency.blocks.mla import _linear_ops
+from simserve.latency.blocks.layers import block_ops
 from simserve.latency.blocks.plan import Setting
 from simserve.latency.kernels.decode import DecodeAttention
 from simserve.latency.kernels.gemm import gemm
@@ -22,7 +22,7 @@ from simserve.latency.kernels.mla import Latent, MlaDecode
 from simserve.latency.tables.roofline import peaks_of
 from simserve.model import Parallelism, load_model
 from simserve.model.dtypes import weight_types
-from simserve.model.spec import MlaAttention
+from simserve.model.layers import MlaAttention
 from tests.places import SHARED
 
 PACK = SHARED / "kernel_profiles"
@@ -67,7 +67,7 @@ def test_decode_attention_against_h800():
 
 def test_absorbed_mla_against_h800():
     rows = pd.read_parquet(PACK / "h800/mla_decode.parquet")
-    decode = MlaDecode(machine("h100_sxm"), Latent(128, deepseek(), "bf16"), "bf16")
+    decode = MlaDecode(machine("h100_sxm"), Latent(deepseek().core(1), "bf16"), "bf16")
     assert decode._grid is not None
     predicted = decode._grid.at(128.0, rows.batch.to_numpy(float), rows.kv_len.to_numpy(float))
     # Their FlashMLA is slower than the TensorRT-LLM kernel of our table.
@@ -81,9 +81,10 @@ def test_whole_mla_blocks_on_h200(dtype):
     h200 = machine("h200_sxm")
     ratios = []
     for (heads, batch), some in rows.groupby(["q_heads", "batch"]):
-        latent = Latent(int(heads), replace(deepseek(), num_attention_heads=int(heads)), "bf16")
+        attention = replace(deepseek(), num_attention_heads=int(heads))
+        latent = Latent(attention.core(1), "bf16")
         setting = Setting(h200, 7168, Parallelism(), weight_types(dtype), "bf16", "uniform", 8)
-        parts = [op for op in _linear_ops(latent, setting) if op.name != "norm"]
+        parts = [op for op in block_ops(attention.block(setting.shard), setting) if op.name != "norm"]
         linear_us = sum(float(op.cost(np.array([float(batch)])).us[0]) for op in parts)
         core = MlaDecode(h200, latent, dtype).cost(float(batch), some.kv_len.to_numpy(float))
         ratios.append((linear_us + core.us) / some.latency_us.to_numpy())

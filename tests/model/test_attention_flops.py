@@ -3,8 +3,8 @@
 import pytest
 
 from simserve.model import flops_per_pair, load_model
-from simserve.model.params import absorption_break_even_tokens, decode_intensity, expansion_flops, pair_flops
-from simserve.model.spec import GqaAttention, MlaAttention
+from simserve.model.layers import GqaAttention, MlaAttention
+from simserve.model.params import absorption_break_even_tokens, decode_intensity, expansion_flops
 
 
 def mla(name: str) -> MlaAttention:
@@ -15,10 +15,10 @@ def mla(name: str) -> MlaAttention:
 
 def test_pair_flops_of_both_forms() -> None:
     attention = mla("deepseek-v3")
-    assert pair_flops(attention, "expanded") == 640 * 128
-    assert pair_flops(attention, "absorbed") == 2176 * 128
+    assert attention.pair_flops("expanded") == 640 * 128
+    assert attention.pair_flops("absorbed") == 2176 * 128
     assert expansion_flops(attention) == 2 * 512 * 128 * 256
-    assert pair_flops(GqaAttention(64, 8, 128), "expanded") == 4 * 64 * 128
+    assert GqaAttention(64, 8, 128).pair_flops("expanded") == 4 * 64 * 128
 
 
 @pytest.mark.parametrize(("name", "flops_per_byte"), [("deepseek-v3", 241.8), ("kimi-k2-instruct", 120.9)])
@@ -40,8 +40,8 @@ def test_absorbing_pays_below_171_new_tokens_whatever_the_heads() -> None:
 def test_break_even_is_where_both_forms_cost_the_same() -> None:
     attention, context = mla("deepseek-v3"), 4096
     new = absorption_break_even_tokens(attention, context)
-    expanded = expansion_flops(attention) * context + pair_flops(attention, "expanded") * new * context
-    absorbed = expansion_flops(attention) * new + pair_flops(attention, "absorbed") * new * context
+    expanded = expansion_flops(attention) * context + attention.pair_flops("expanded") * new * context
+    absorbed = expansion_flops(attention) * new + attention.pair_flops("absorbed") * new * context
     assert expanded == pytest.approx(absorbed)
 
 

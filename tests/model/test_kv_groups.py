@@ -8,8 +8,9 @@ from simserve.engines.presets import memory_rules
 from simserve.hardware import load_gpu
 from simserve.model import Parallelism, load_model, memory_ledger
 from simserve.model.kv import KvGroups, kv_groups
+from simserve.model.layers import DenseFfn, GqaAttention, MlaAttention
 from simserve.model.memory_lines import MemorySettings
-from simserve.model.spec import DenseFfn, GqaAttention, LayerGroup, MlaAttention, ModelSpec
+from simserve.model.spec import LayerGroup, ModelSpec
 
 
 def model(window_layers: int, full_layers: int, *, window: int = 1024, full_heads: int = 8) -> ModelSpec:

@@ -17,10 +17,10 @@ from simserve.model import (
     total_params,
 )
 from simserve.model.dtypes import WeightsDtype, WeightTypes
+from simserve.model.layers import Part
 from simserve.model.memory import MemoryLedger, raw_ledger
 from simserve.model.memory_lines import MemorySettings
-from simserve.model.params import all_parts
-from simserve.model.parts import Part
+from simserve.model.parts import all_parts
 
 NOT_PARAMETERS = {"outside the share", "activation peak", "other", "CUDA graphs", "KV cache", "rotary tables"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from simserve.errors import ScenarioError
 from simserve.model import kv_bytes_per_token, load_model
-from simserve.model.spec import GqaAttention
+from simserve.model.layers import GqaAttention
 
 TINY: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

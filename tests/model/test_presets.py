@@ -3,8 +3,9 @@
 import pytest
 
 from simserve.model import active_params, kv_bytes_per_token, load_model, preset_names, total_params
+from simserve.model.layers import DenseFfn, GqaAttention, LinearAttention, MlaAttention, MoeFfn
 from simserve.model.parts import layer_parts
-from simserve.model.spec import DenseFfn, GqaAttention, LinearAttention, MlaAttention, ModelSpec, MoeFfn
+from simserve.model.spec import ModelSpec
 
 # Total and active parameters in billions as published by the makers (model cards and reports), and KV bytes
 # per token at 16 bit by hand: 2 x layers x KV heads x head size x 2, or layers x (512 + 64) x 2 for MLA.

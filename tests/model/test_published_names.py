@@ -17,7 +17,7 @@ from simserve.deploy.build import Parts
 from simserve.errors import ScenarioError
 from simserve.model import load_model
 from simserve.model.dtypes import AUTO, weight_types
-from simserve.model.spec import MoeFfn
+from simserve.model.layers import MoeFfn
 from simserve.scenario import load_scenario
 from simserve.validation.measured_runs import model_preset
 

@@ -16,9 +16,7 @@ from simserve.model import (
     weight_bytes_read,
     weight_bytes_total,
 )
-from simserve.model.params import touched_experts
-from simserve.model.parts import expert_params
-from simserve.model.spec import MoeFfn
+from simserve.model.layers import MoeFfn
 from simserve.model.weights import weight_bytes_per_stage
 
 V3 = load_model("deepseek-v3")
@@ -34,7 +32,7 @@ def test_deepseek_v3_in_fp8() -> None:
     (stage,) = weight_bytes_per_stage(V3, Parallelism(), "fp8")
     assert stage.total / 1e9 == pytest.approx(671, rel=0.01)
     assert stage.attention / 1e9 == pytest.approx(11.4, rel=0.01)
-    assert expert_params(moe_of("deepseek-v3"), 7168) / 1e6 == pytest.approx(44, rel=0.01)
+    assert moe_of("deepseek-v3").expert_params(7168) / 1e6 == pytest.approx(44, rel=0.01)
     assert stage.routed_expert / 256 / 1e9 == pytest.approx(2.55, rel=0.01)
 
 
@@ -86,11 +84,11 @@ def test_a_tied_head_is_copied_to_the_last_stage() -> None:
 
 @pytest.mark.parametrize(("tokens", "expected"), [(1, 8), (8, 57), (32, 163), (64, 222), (128, 252)])
 def test_experts_touched_by_uniform_routing(tokens: int, expected: int) -> None:
-    assert touched_experts(moe_of("deepseek-v3"), tokens) == pytest.approx(expected, abs=0.5)
+    assert moe_of("deepseek-v3").touched_experts(tokens) == pytest.approx(expected, abs=0.5)
 
 
 def test_zero_experts_take_a_third_of_longcats_picks() -> None:
-    assert touched_experts(moe_of("longcat-flash"), 1) == pytest.approx(8)
+    assert moe_of("longcat-flash").touched_experts(1) == pytest.approx(8)
 
 
 def test_a_step_reads_active_weights_for_one_token_and_all_for_many() -> None:

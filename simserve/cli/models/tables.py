@@ -11,7 +11,7 @@ from simserve.units import GB
 if TYPE_CHECKING:
     from simserve.model import MemoryLedger, ModelSpec, Parallelism
     from simserve.model.dtypes import WeightsDtype
-    from simserve.model.spec import Attention, Ffn, LayerGroup
+    from simserve.model.spec import LayerGroup
 
 
 _BAR_CELLS = 12
@@ -33,7 +33,7 @@ def print_table(specs: list[ModelSpec]) -> None:
     for title in ("total", "active", "KV B/tok"):
         table.add_column(title, justify="right", no_wrap=True)
     for spec in sorted(specs, key=lambda spec: _by_size(spec.name)):
-        kinds = sorted({_brief(it) for group in spec.layers for it in group.attentions})  # capitals first
+        kinds = sorted({it.brief for group in spec.layers for it in group.attentions})  # capitals first
         table.add_row(
             spec.name,
             str(spec.num_layers),
@@ -133,55 +133,10 @@ def _figures(
 
 
 def _describe(group: LayerGroup) -> tuple[str, str]:
-    attentions = " + ".join(_times(_attention(it) for it in group.attentions))
-    return attentions, " + ".join(_times(_ffn(it) for it in group.ffns))
+    attentions = " + ".join(_times(it.words for it in group.attentions))
+    return attentions, " + ".join(_times(it.words for it in group.ffns))
 
 
 def _times(words: Iterable[str]) -> list[str]:
     items = list(words)
     return [f"{items.count(it)} x {it}" if items.count(it) > 1 else it for it in dict.fromkeys(items)]
-
-
-def _brief(attention: Attention) -> str:
-    """Kind and heads, or only what bounds the context."""
-    span = getattr(attention, "span", "full")
-    return _heads(attention) if span == "full" else {"window": "window", "chunked": "chunks"}[span]
-
-
-def _heads(attention: Attention) -> str:
-    from simserve.model.spec import GqaAttention, MlaAttention
-
-    heads = attention.num_attention_heads
-    match attention:
-        case GqaAttention():
-            names = {1: "MQA", heads: "MHA"}
-            kv_heads = attention.num_key_value_heads
-            return f"{names.get(kv_heads, 'GQA')} {heads}/{kv_heads}"
-        case MlaAttention():
-            return f"MLA {heads}" + (f" top {attention.index_topk}" if attention.index_topk else "")
-        case _:
-            return f"linear {heads}"
-
-
-def _attention(attention: Attention) -> str:
-    from simserve.model.spec import GqaAttention, MlaAttention
-
-    match attention:
-        case GqaAttention():
-            span = "" if attention.span == "full" else f", {attention.span} {attention.span_tokens}"
-            return f"{_heads(attention)} x {attention.head_dim}{span}"
-        case MlaAttention():
-            return f"{_heads(attention)}, latent {attention.kv_lora_rank} + {attention.qk_rope_head_dim}"
-        case _:
-            return f"{_heads(attention)} x {attention.head_dim}"
-
-
-def _ffn(ffn: Ffn) -> str:
-    from simserve.model.spec import DenseFfn
-
-    if isinstance(ffn, DenseFfn):
-        return f"dense {ffn.intermediate_size}"
-    zero = f" (+ {ffn.zero_experts} zero)" if ffn.zero_experts else ""
-    shared = f", {ffn.n_shared_experts} shared" if ffn.n_shared_experts else ""
-    picks = f"top {ffn.num_experts_per_tok}{shared}"
-    return f"{ffn.n_routed_experts}{zero} experts of {ffn.moe_intermediate_size}, {picks}"

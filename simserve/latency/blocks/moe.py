@@ -1,4 +1,4 @@
-"""Mixture-of-experts blocks: router, shared expert, routed experts, and how tokens reach them.
+"""Routed experts, and how tokens reach them.
 
 Three ways, as vLLM and SGLang have them: without DP-attention every rank holds all tokens and one
 all-reduce sums the experts' outputs (with or without EP); with DP-attention and no EP, tokens are
@@ -9,44 +9,30 @@ DP-attention the step's tokens are those of one attention rank, and all ranks ar
 from __future__ import annotations
 
 from simserve.errors import ScenarioError
-from simserve.latency.blocks.dense import mlp_ops
 from simserve.latency.blocks.plan import GroupLayers, Plan, Setting
 from simserve.latency.kernels.collective import all_reduce, collective
 from simserve.latency.kernels.exchange import LOW_LATENCY_MAX_TOKENS, ExpertExchange
 from simserve.latency.kernels.expert_rows import Experts
 from simserve.latency.kernels.experts import RoutedExperts
-from simserve.latency.kernels.gemm import elementwise, elementwise_if_measured
 from simserve.latency.moe import EpGroup, GatheredGroup
 from simserve.latency.tables.grid import Float64
 from simserve.latency.tables.roofline import BYTES, Cost, LinearOp
-from simserve.model.parts import ROUTED, router_part, shared_parts
-from simserve.model.spec import MoeFfn
+from simserve.model.layers import MoeFfn
+from simserve.model.layers.moe import ROUTED
 
 
-def add_moe(plan: Plan, ffn: MoeFfn, setting: Setting, times: int) -> None:
-    """Add `times` layers of this block to the plan."""
-    machine, hidden, width = setting.machine, setting.hidden, BYTES[setting.activation_dtype]
-    slots = ffn.n_routed_experts + ffn.zero_experts
-    ops = [
-        elementwise(machine, "norm", 4 * hidden * width),
-        *setting.gemms([router_part(ffn, hidden)]).values(),
-        elementwise(machine, "router top-k", 4 * slots + 8 * ffn.num_experts_per_tok),
-    ]
-    if setting.remote_ffn:
-        plan.add(ops, times)
-        return
-    shared: list[LinearOp] = []
-    if ffn.shared_intermediate_size:
-        shared = mlp_ops(setting, "shared expert", shared_parts(ffn, hidden), setting.parallel.tp)
-        shared += elementwise_if_measured(machine, "shared expert sum", 3 * hidden * width)
+def add_routed(
+    plan: Plan, ffn: MoeFfn, entry: list[LinearOp], shared: list[LinearOp], setting: Setting, times: int
+) -> None:
+    """Add `times` layers of this block: its `entry` (norm and router), `shared` expert and routed ones."""
     if not setting.lockstep or setting.parallel.dp * setting.parallel.ep == 1:
-        plan.add(ops + shared + _routed(ffn, setting), times)
+        plan.add(entry + shared + _routed(ffn, setting), times)
         return
     if setting.parallel.ep > 1 and setting.parallel.dp > 1:
-        plan.add(ops, times)
+        plan.add(entry, times)
         kernels = EpGroup(setting, ffn, experts_of(ffn, setting))
     else:
-        plan.add(ops + shared, times)
+        plan.add(entry + shared, times)
         shared = []
         kernels = GatheredGroup(setting, experts_of(ffn, setting))
     plan.groups.append(GroupLayers(kernels, shared, [], 0.0, times))
@@ -65,16 +51,11 @@ def experts_of(ffn: MoeFfn, setting: Setting) -> Experts:
         setting.hidden,
         ffn.moe_intermediate_size,
         slots,
-        real_picks(ffn),
+        ffn.real_picks,
         group // parallel.ep,
         parallel.ep,
         setting.dtype_of("routed_expert"),
     )
-
-
-def real_picks(ffn: MoeFfn) -> float:
-    """Return the picks of a token that compute something: zero experts take their share."""
-    return ffn.num_experts_per_tok * ffn.n_routed_experts / (ffn.n_routed_experts + ffn.zero_experts)
 
 
 def _routed(ffn: MoeFfn, setting: Setting) -> list[LinearOp]:

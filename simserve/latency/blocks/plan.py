@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
@@ -15,7 +15,8 @@ from simserve.latency.kernels.mixed import ChunkBeside, DecodesBeside, MeasuredM
 from simserve.latency.tables.grid import Float64
 from simserve.latency.tables.roofline import BYTES, Cost, LinearOp, Weights
 from simserve.model.dtypes import WeightTypes
-from simserve.model.parts import Kind, Part, head_part, products
+from simserve.model.layers.base import Kind, Part, Shard, products
+from simserve.model.parts import head_part
 from simserve.model.spec import ModelSpec, Parallelism
 
 
@@ -141,11 +142,16 @@ class Setting:
         """Return the dtype of the weights of that kind."""
         return self.types.of(kind)
 
-    def gemms(self, parts: Iterable[Part], tp: int | None = None) -> dict[str, LinearOp]:
-        """Return the products of these parts on one of `tp` GPUs (None: those of the setting), by name."""
+    @property
+    def shard(self) -> Shard:
+        """What the layers need to know of a GPU's part of them."""
+        return Shard(self.hidden, self.parallel.tp, BYTES[self.activation_dtype], BYTES[self.kv_dtype])
+
+    def gemms(self, parts: Iterable[Part]) -> dict[str, LinearOp]:
+        """Return the products of these parts on one GPU, by name."""
         return {
             name: gemm(self.machine, name, self.dtype_of(kind), n, k)
-            for name, (kind, n, k) in products(parts, tp or self.parallel.tp).items()
+            for name, (kind, n, k) in products(parts, self.parallel.tp).items()
         }
 
 
@@ -179,11 +185,6 @@ class Plan:
         self.per_token += [op._replace(times=op.times * times) for op in ops]
 
 
-def followed(ops: Mapping[str, LinearOp], after: Mapping[str, list[LinearOp]]) -> list[LinearOp]:
-    """Return the products in order, each with the kernels that follow the one of that name."""
-    return [one for name, op in ops.items() for one in (op, *after.get(name, ()))]
-
-
 # What surrounds the layers: embedding, final norm, output head, sampling.
 #
 # The head runs once for each sequence that gets a token. vLLM splits the vocabulary over the TP ranks and
@@ -199,16 +200,16 @@ SAMPLING_START_US = 15.0
 def add_embedding(plan: Plan, setting: Setting) -> None:
     """Add the embedding look-up of the first pipeline stage."""
     row_bytes = 2 * setting.hidden * BYTES[setting.activation_dtype]
-    plan.per_token.append(elementwise(setting.machine, "embedding", row_bytes))
+    plan.per_token.append(elementwise(setting.machine, "embedding", row_bytes, "embedding"))
 
 
 def add_head(plan: Plan, spec: ModelSpec, setting: Setting) -> None:
     """Add final norm, output head and sampling of the last pipeline stage (the head stays at 16 bit)."""
     machine, tp, width = setting.machine, setting.parallel.tp, BYTES[setting.activation_dtype]
-    plan.per_sequence.append(elementwise(machine, "final norm", 2 * setting.hidden * width))
+    plan.per_sequence.append(elementwise(machine, "final norm", 2 * setting.hidden * width, "rmsnorm"))
     plan.per_sequence += setting.gemms([head_part(spec)]).values()
     if tp > 1:
         gathered = head_part(spec).local(tp)[0] * tp * width
         plan.per_sequence.append(collective(machine, "logits all-gather", "all_gather", tp, gathered))
     logits_bytes = SAMPLING_PASSES * 4 * spec.vocab_size
-    plan.per_sequence.append(elementwise(machine, "sampling", logits_bytes, start_us=SAMPLING_START_US))
+    plan.per_sequence.append(elementwise(machine, "sampling", logits_bytes, "argmax", SAMPLING_START_US))

@@ -24,7 +24,7 @@ from simserve.latency.blocks.plan import SAMPLING_PASSES
 from simserve.latency.tables.profiles import ProfileTable, write_profile
 from simserve.latency.tables.roofline import BYTES
 from simserve.model import ModelSpec, load_model
-from simserve.model.spec import DenseFfn, GqaAttention
+from simserve.model.layers import DenseFfn, GqaAttention
 
 NAME = re.compile(r"(?P<gpu>[a-z0-9]+)_(?P<model>.+)_tp(?P<tp>\d+)_(?P<kind>[a-z_]+)\.csv(\.gz)?")
 COLUMNS = {

@@ -64,30 +64,14 @@ ELEMENTWISE_LAUNCH_US = 2.5
 """Shortest such kernel (LLMServingSim's profiles, 2026-08: 1.9-3.1 us for norms, rotary and activations
 of one token on RTX 4090 and RTX PRO 6000)."""
 
-KINDS = {
-    "norm": "add_rmsnorm",
-    "final norm": "rmsnorm",
-    "q norm": "rmsnorm",
-    "qk norm": "rmsnorm",
-    "q and latent norm": "rmsnorm",
-    "rotary + KV write": "rope_write",
-    "activation": "silu_mul",
-    "embedding": "embedding",
-    "sampling": "argmax",
-    "router top-k": "topk",
-    "shared expert sum": "add",
-}
-"""What the table calls the kernels of the blocks (of "MLP activation" the last word counts)."""
-
 
 def elementwise(
-    machine: Machine, name: str, bytes_per_row: float, times: int = 1, start_us: float = 0.0
+    machine: Machine, name: str, bytes_per_row: float, kind: str = "", start_us: float = 0.0
 ) -> LinearOp:
     """Return a kernel that moves `bytes_per_row` bytes for each token (or sequence), after `start_us`.
 
-    A measured table has its own start.
+    `kind` is what the table calls it, if it is measured at all; the table has its own start.
     """
-    kind = KINDS.get(name) or KINDS.get(name.rsplit(" ", 1)[-1])
     grid = machine.cached(("elementwise", kind), lambda: _grid(machine, kind)) if kind else None
     us_per_row = bytes_per_row * 1e6 / machine.peaks.hbm_bytes_per_s / ELEMENTWISE_EFFICIENCY
 
@@ -96,17 +80,16 @@ def elementwise(
             return Cost(*grid.tagged(bytes_per_row, rows))
         return analytic(np.maximum(ELEMENTWISE_LAUNCH_US, start_us + rows * us_per_row))
 
-    return LinearOp(name, cost, times)
+    return LinearOp(name, cost)
 
 
-def elementwise_if_measured(machine: Machine, name: str, bytes_per_row: float) -> list[LinearOp]:
+def elementwise_if_measured(machine: Machine, name: str, bytes_per_row: float, kind: str) -> list[LinearOp]:
     """Return `elementwise` in a list, which is empty where this kind was not measured.
 
     For what engines fuse into a neighbour on some hardware, and a profile of the user's own machine holds.
     """
-    kind = KINDS[name]
     rows = machine.rows("elementwise", kind=kind)
-    return [] if rows is None else [elementwise(machine, name, bytes_per_row)]
+    return [] if rows is None else [elementwise(machine, name, bytes_per_row, kind)]
 
 
 def _grid(machine: Machine, kind: str) -> Grid | None:

@@ -14,8 +14,7 @@ from simserve.latency.kernels.machine import Machine
 from simserve.latency.tables.grid import ANALYTIC, EXTRAPOLATED, Float64, Grid
 from simserve.latency.tables.profiles import ProfileTable
 from simserve.latency.tables.roofline import BYTES, Cost, LinearOp, Weights, analytic
-from simserve.model.params import index_flops
-from simserve.model.spec import MlaAttention
+from simserve.model.layers.mla import LatentShape
 
 MLA_COMPUTE_SHARE = 0.67
 """Share of peak FLOP/s in the roofline of absorbed attention (FlashMLA README, 2026-04: 660 of 989
@@ -31,19 +30,23 @@ LATENT_COLUMNS = ("kv_lora", "rope", "nope", "v_dim")
 class Latent:
     """Shape of MLA on one GPU."""
 
-    heads: int
-    attention: MlaAttention
+    shape: LatentShape
     kv_dtype: str
+
+    @property
+    def heads(self) -> int:
+        """Query heads of one GPU."""
+        return self.shape.q_heads
 
     @property
     def width(self) -> int:
         """Elements of the cache per token."""
-        return self.attention.kv_lora_rank + self.attention.qk_rope_head_dim
+        return self.shape.kv_lora + self.shape.rope
 
     @property
     def expanded(self) -> int:
         """Elements of key and value of one head, expanded."""
-        return self.attention.qk_nope_head_dim + self.attention.v_head_dim
+        return self.shape.nope + self.shape.v_dim
 
 
 class MlaDecode:
@@ -68,7 +71,7 @@ class MlaDecode:
         products = [product.cost(np.array([float(sequences)])) for product in self.products]
         us = core.us + sum(float(cost.us[0]) for cost in products) + self._indexer_us(sequences, 1, context)
         worst = max(int(cost.tags[0]) for cost in products)
-        if self.latent.attention.index_topk:
+        if self.latent.shape.index_topk:
             worst = ANALYTIC
         return Cost(us, np.maximum(core.tags, worst).astype(np.uint8))
 
@@ -107,7 +110,7 @@ class MlaDecode:
         return Cost(us, tags.astype(np.uint8))
 
     def _attended(self, context):
-        top = self.latent.attention.index_topk
+        top = self.latent.shape.index_topk
         return np.minimum(context, float(top)) if top else context
 
     def _indexer_us(self, batch, new, context):
@@ -116,12 +119,12 @@ class MlaDecode:
         Its heads (DeepSeek-V3.2: 64 of 128) score one key at fp8 per token of the context, which the `new`
         queries of a sequence read together.
         """
-        attention = self.latent.attention
-        if not attention.index_topk:
+        shape = self.latent.shape
+        if not shape.index_topk:
             return 0.0
         keys = batch * context
-        moved = float(attention.index_head_dim) * keys
-        return self.machine.peaks.analytic_us(float(index_flops(attention)) * new * keys, moved, "fp8")
+        moved = float(shape.index_dim) * keys
+        return self.machine.peaks.analytic_us(float(shape.index_flops) * new * keys, moved, "fp8")
 
     def _estimate_us(self, sequences: float, context, new):
         return self.machine.peaks.analytic_us(
@@ -150,7 +153,7 @@ def latent_rows(machine: Machine, op: str, latent: Latent):
     table = machine.profiles.table(machine.gpu, op)
     if table is None:
         return None, ANALYTIC
-    shape = (latent.attention.kv_lora_rank, latent.attention.qk_rope_head_dim)
+    shape = (latent.shape.kv_lora, latent.shape.rope)
     trust = 0 if shape == MEASURED_LATENT else EXTRAPOLATED
     own = of_latent(table, latent)
     if own is not None:
@@ -167,8 +170,8 @@ def of_latent(table: ProfileTable, latent: Latent) -> ProfileTable | None:
     """Return the rows of this latent's sizes, None if the table does not name sizes, or lacks these."""
     if not all(name in table.names for name in LATENT_COLUMNS):
         return None
-    it = latent.attention
-    sizes = (it.kv_lora_rank, it.qk_rope_head_dim, it.qk_nope_head_dim, it.v_head_dim)
+    it = latent.shape
+    sizes = (it.kv_lora, it.rope, it.nope, it.v_dim)
     rows = table.select(**dict(zip(LATENT_COLUMNS, sizes, strict=True)))
     return rows if len(rows) else None
 
@@ -177,7 +180,7 @@ def _work(latent: Latent, heads, batch, context):
     """Return FLOPs and bytes of absorbed attention."""
     pairs = batch * context
     moved = pairs * (latent.width * BYTES[latent.kv_dtype]) + batch * heads * 2.0 * latent.width
-    return 2.0 * heads * (latent.width + latent.attention.kv_lora_rank) * pairs, moved
+    return 2.0 * heads * (latent.width + latent.shape.kv_lora) * pairs, moved
 
 
 def measured_keys(machine: Machine, latent: Latent, dtype: str) -> LinearOp | None:
@@ -188,8 +191,7 @@ def measured_keys(machine: Machine, latent: Latent, dtype: str) -> LinearOp | No
     rows = _stage_rows(machine, "keys", latent, _product_dtype(dtype))
     if rows is None:
         return None
-    attention = latent.attention
-    width = attention.qk_nope_head_dim + attention.qk_rope_head_dim
+    width = latent.shape.nope + latent.shape.rope
 
     def work_us(heads, tokens):
         return machine.peaks.us(
@@ -219,14 +221,14 @@ def _stage_rows(machine: Machine, stage: str, latent: Latent, wanted: str) -> Pr
 def _product(machine: Machine, stage: str, latent: Latent, dtype: str) -> LinearOp:
     """Return the batched product into ("pre") or out of ("post") the latent space, by tokens."""
     wanted = _product_dtype(dtype)
-    attention = latent.attention
-    inner = attention.qk_nope_head_dim if stage == "pre" else attention.v_head_dim
+    shape = latent.shape
+    inner = shape.nope if stage == "pre" else shape.v_dim
     rows = _stage_rows(machine, stage, latent, wanted)
-    weights = Weights(latent.heads * inner * attention.kv_lora_rank, wanted)
+    weights = Weights(latent.heads * inner * shape.kv_lora, wanted)
 
     def work_us(heads, tokens):
-        flops = 2.0 * heads * inner * attention.kv_lora_rank * tokens
-        moved = heads * (inner * attention.kv_lora_rank + tokens * (inner + attention.kv_lora_rank)) * 2.0
+        flops = 2.0 * heads * inner * shape.kv_lora * tokens
+        moved = heads * (inner * shape.kv_lora + tokens * (inner + shape.kv_lora)) * 2.0
         return machine.peaks.us(flops, moved, wanted)
 
     if rows is None:
@@ -235,7 +237,7 @@ def _product(machine: Machine, stage: str, latent: Latent, dtype: str) -> Linear
             f"latent {stage}", lambda tokens: analytic(3.0 + work_us(latent.heads, tokens)), weights=weights
         )
     grid = machine.cached(
-        ("mla_bmm", stage, wanted, attention),
+        ("mla_bmm", stage, wanted, shape),
         lambda: Grid([rows.numbers("q_heads"), rows.numbers("tokens")], rows.numbers("latency_us"), work_us),
     )
     return LinearOp(

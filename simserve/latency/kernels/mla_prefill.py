@@ -17,7 +17,7 @@ from simserve.latency.kernels.mla import Latent, MlaDecode, latent_rows, measure
 from simserve.latency.kernels.prefill import CachedPrompts, on_a_prefix, provenance, without_prefix
 from simserve.latency.tables.grid import ANALYTIC, EXTRAPOLATED, INTERPOLATED, Float64, Grid
 from simserve.latency.tables.roofline import Cost, analytic
-from simserve.model.parts import LATENT_UP
+from simserve.model.layers.mla import LATENT_UP
 
 
 class MlaPrefill:
@@ -29,7 +29,7 @@ class MlaPrefill:
         self.latent = latent
         self.decode = decode
         columns = latent.heads * latent.expanded
-        self.up = gemm(machine, LATENT_UP, dtype, columns, latent.attention.kv_lora_rank)
+        self.up = gemm(machine, LATENT_UP, dtype, columns, latent.shape.kv_lora)
         self._put_together = measured_keys(machine, latent, dtype)
         grid = machine.cached(("mla_prefill", latent), lambda: _prefill_grid(machine, latent))
         self._walk = None if grid is None else TileWalk(grid, machine.traits, latent.heads)
@@ -40,7 +40,7 @@ class MlaPrefill:
 
     def chunk_us(self, batch: int, new: int, cached: int) -> tuple[float, int]:
         """Return microseconds, and their provenance, of one of `batch` equal chunks computed together."""
-        if self.latent.attention.index_topk and cached + new > self.latent.attention.index_topk:
+        if self.latent.shape.index_topk and cached + new > self.latent.shape.index_topk:
             absorbed_us = self.decode.absorbed_us(batch, new, cached + (new + 1) / 2)
             return absorbed_us / batch, ANALYTIC
         if new == 1 and cached:
@@ -64,7 +64,7 @@ class MlaPrefill:
             core = Cost(*self._walk.grid.tagged(float(batch), lengths))
         us = (core.us + expand.us) / batch
         dense = Cost(us, np.maximum(core.tags, expand.tags).astype(np.uint8))
-        top = self.latent.attention.index_topk
+        top = self.latent.shape.index_topk
         if not top or lengths[-1] <= top:
             return dense
         longer = lengths[lengths > top]
@@ -106,7 +106,7 @@ class MlaPrefill:
         return us + self._walk.waves(batch, new) * self._key_us * cached
 
     def _estimate_us(self, pairs, keys):
-        width = self.latent.heads * (self.latent.expanded + self.latent.attention.qk_rope_head_dim)
+        width = self.latent.heads * (self.latent.expanded + self.latent.shape.rope)
         return self.machine.peaks.analytic_us(2.0 * width * pairs, 2.0 * width * keys, "bf16")
 
 
@@ -116,7 +116,7 @@ def _prefill_grid(machine: Machine, latent: Latent) -> Grid | None:
     rows = without_prefix(rows) if rows is not None else None
     if rows is None or not len(rows):
         return None
-    width = latent.expanded + latent.attention.qk_rope_head_dim
+    width = latent.expanded + latent.shape.rope
 
     def work_us(heads, batch, length):
         flops = heads * width * batch * length * (length + 1.0)

@@ -27,13 +27,13 @@ from simserve.latency.kernels.prefill import PrefillAttention
 from simserve.latency.tables.grid import Float64, Grid
 from simserve.latency.tables.profiles import ProfileStore, ProfileTable
 from simserve.latency.tables.roofline import BYTES, peaks_of
-from simserve.model.spec import MlaAttention
+from simserve.model.layers.mla import LatentShape
 
 # All grids that the kernels build from the tables of one GPU: every shape that was measured.
 #
 # For looking at the measurements and for hold-out tests, which so see what a simulation would use.
 
-DEEPSEEK = MlaAttention(128, 1536, 512, 128, 64, 128)
+DEEPSEEK = LatentShape(q_heads=128, kv_lora=512, rope=64, nope=128, v_dim=128)
 """The latent and rope sizes that MLA tables were measured with."""
 
 
@@ -77,7 +77,7 @@ def _attention(machine: Machine) -> None:
 def _latent_attention(machine: Machine) -> None:
     if table := machine.profiles.table(machine.gpu, "mla_decode"):
         for dtype in table.values("kv_dtype"):
-            latent = Latent(128, DEEPSEEK, dtype)
+            latent = Latent(DEEPSEEK, dtype)
             MlaPrefill(machine, latent, "bf16", MlaDecode(machine, latent, "bf16"))
 
 

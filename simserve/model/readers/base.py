@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from simserve.errors import ScenarioError, nearest
+from simserve.model.layers import Attention, DenseFfn, Ffn, GqaAttention, MlaAttention
 from simserve.model.names import unmodelled
 from simserve.model.quantization import checkpoint_of, module_names
-from simserve.model.spec import Attention, DenseFfn, Ffn, GqaAttention, LayerGroup, MlaAttention, ModelSpec
+from simserve.model.spec import LayerGroup, ModelSpec
 from simserve.model.vision import vision_tower
 from simserve.registry import Registry
 

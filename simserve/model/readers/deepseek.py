@@ -6,8 +6,9 @@ selects `index_topk` keys per query. V4 (compressed attention, hyper-connections
 
 from __future__ import annotations
 
+from simserve.model.layers import DenseFfn, GqaAttention, LinearAttention, MlaAttention, MoeFfn
 from simserve.model.readers.base import READERS, Config, Layer, decoder, dense, mla
-from simserve.model.spec import DenseFfn, GqaAttention, LinearAttention, MlaAttention, ModelSpec, MoeFfn
+from simserve.model.spec import ModelSpec
 
 
 @READERS.register("deepseek_v2")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from simserve.model.layers import DenseFfn, GqaAttention, MoeFfn
 from simserve.model.readers.base import READERS, Config, decoder, gqa, spans
-from simserve.model.spec import DenseFfn, GqaAttention, LayerGroup, ModelSpec, MoeFfn
+from simserve.model.spec import LayerGroup, ModelSpec
 
 _MLP_RATIO = 4
 """Width of the MLP over the hidden size where `n_inner` is absent (GPT-2's own default)."""

@@ -5,8 +5,9 @@ Llama 2 and 3, CodeLlama, Mistral, Phi 3 and 4, Qwen 2, 2.5 and 3 (this one norm
 
 from __future__ import annotations
 
+from simserve.model.layers import DenseFfn, Ffn, MoeFfn
 from simserve.model.readers.base import FULL, READERS, Config, Layer, chunked, decoder, dense, gqa, spans
-from simserve.model.spec import DenseFfn, Ffn, ModelSpec, MoeFfn
+from simserve.model.spec import ModelSpec
 
 
 @READERS.register("llama")

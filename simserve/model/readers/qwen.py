@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from simserve.model.layers import LinearAttention, MoeFfn
 from simserve.model.readers.base import READERS, Config, Layer, decoder, dense, gqa, spans
-from simserve.model.spec import LinearAttention, ModelSpec, MoeFfn
+from simserve.model.spec import ModelSpec
 
 # Mixtral, Qwen 3 MoE and MiniMax M2: grouped-query attention and routed experts, no shared one.
 

@@ -26,7 +26,7 @@ RATIOS = (4, 16)
 
 
 def _heads_key(shapes: Shapes, kv_dtype: str, heads: HeadShape) -> tuple[tuple[str, Any], ...]:
-    return tuple(zip(HEADS, (shapes.dtype, kv_dtype, *heads), strict=True))
+    return tuple(zip(HEADS, (shapes.dtype, kv_dtype, *heads[: len(HEADS) - 2]), strict=True))
 
 
 def _heads_of(case: Case) -> HeadShape:

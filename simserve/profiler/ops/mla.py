@@ -43,7 +43,7 @@ BLOCK = 64
 
 
 def _key(shapes: Shapes, kv_dtype: str, latent: LatentShape) -> tuple[tuple[str, Any], ...]:
-    return (("dtype", shapes.dtype), ("kv_dtype", kv_dtype), *zip(LATENT, latent, strict=True))
+    return (("dtype", shapes.dtype), ("kv_dtype", kv_dtype), *zip(LATENT, latent[: len(LATENT)], strict=True))
 
 
 def latent_of(case: Case) -> LatentShape:
@@ -166,7 +166,7 @@ class MlaBmm:
                     key = (
                         ("stage", stage),
                         ("dtype", shapes.dtype),
-                        *zip(LATENT, latent, strict=True),
+                        *zip(LATENT, latent[: len(LATENT)], strict=True),
                         ("tokens", count),
                     )
                     yield Case(self.name, key, "torch", level)
