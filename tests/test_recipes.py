@@ -24,6 +24,7 @@ SHOWN = {
     "A scheduler": "with lifo",
     "A trace reader": "900",
     "A model": "small-llama",
+    "A kind of layer": "6,144 B per token",
     "A GPU": "Example GPU",
     "A kernel to measure": "profiles",
     "An engine version": "vllm-0.34",

@@ -178,7 +178,11 @@ def placement_of(model: ModelSpec | None, sm_arch: int, degrees: Parallelism) ->
     if model is None:
         return placement
     return replace(
-        placement, mla=model.has_mla, sparse=model.has_sparse_attention, architecture=model.architecture
+        placement,
+        mla=model.has_mla,
+        sparse=model.has_sparse_attention,
+        compressed=model.has_compressed,
+        architecture=model.architecture,
     )
 
 

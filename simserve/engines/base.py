@@ -31,6 +31,8 @@ class Placement:
     """Attention over a latent cache."""
     sparse: bool = False
     """An indexer picks the tokens to attend to."""
+    compressed: bool = False
+    """Attention over compressed tokens (DeepSeek-V4)."""
     architecture: str = ""
     """The model's class, as its configuration names it."""
     sm_arch: int = 0

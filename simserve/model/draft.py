@@ -61,6 +61,11 @@ def drafter_of(model: ModelSpec, method: DraftMethod, small: ModelSpec | None = 
 
     `small` is the draft model of method draft_model. Raises `ScenarioError` for what the model does not have.
     """
+    if model.has_compressed:
+        raise ScenarioError(
+            f"speculation = {method} is not allowed: how compressed attention ({model.name}) verifies drafts "
+            "is not modelled"
+        )
     if method == "ngram":
         return None
     if method == "draft_model":

@@ -7,7 +7,7 @@ as the published FP8 and FP4 checkpoints keep them, and so does the head unless 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -242,6 +242,14 @@ class Checkpoint:
     def kv_dtype(self, asked: str) -> str:
         """Return the type of the KV cache of a deployment that asks for `asked`."""
         return self.kv if asked == AUTO else asked
+
+    def with_fixed(self, fixed: Checkpoint) -> Checkpoint:
+        """Return it with the types that the architecture itself fixes: of some parts, of the KV cache."""
+        weights, kv = self.weights, self.kv
+        if isinstance(fixed.weights, WeightTypes):
+            known = {name: value for name, value in fixed.weights if value}
+            weights = weight_types(weights).model_copy(update=known)
+        return replace(self, weights=weights, kv=fixed.kv if kv == "bf16" else kv)
 
 
 PLAIN = Checkpoint()

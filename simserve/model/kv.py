@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simserve.model.layers.base import shares
 from simserve.model.spec import ModelSpec, Parallelism, pipeline_stages
 
 
@@ -66,7 +65,7 @@ def stage_footprint(spec: ModelSpec, layers: tuple[int, ...], tp: int, kv_dtype:
     growing = bounded = bounded_sequence = state = 0
     for count, group in zip(layers, spec.layers, strict=True):
         for attention in group.attentions:
-            state += count * shares(attention.sequence_bytes, tp)
+            state += count * attention.sequence_bytes(tp, kv_dtype)
             for cache in attention.caches(tp, kv_dtype):
                 token = count * cache.token_bytes
                 if cache.span_tokens:
@@ -162,6 +161,32 @@ def kv_groups(spec: ModelSpec, in_flight_tokens: int, close: float = 1.5) -> KvG
     )
 
 
+# Blocks that caches of unequal kinds share: compressed attention.
+
+
+@dataclass(frozen=True)
+class PackedBlocks:
+    """A pool of equal blocks, some for the tokens of a sequence and some for what it keeps however long."""
+
+    block_bytes: int
+    block_tokens: int
+    sequence_blocks: int
+    """Blocks of every running sequence beside those for its tokens."""
+    step_blocks: int
+    """Further blocks, at most, for the tokens of the steps in flight."""
+    fixed_bytes: int
+    """What is kept for all sequences together, outside the blocks."""
+    words: str
+
+    def bytes_per_token(self, sequence_tokens: int) -> float:
+        """Return the bytes per token in sequences of that length."""
+        return self.block_bytes * (1 / self.block_tokens + self.sequence_blocks / sequence_tokens)
+
+    def longest(self, kv_bytes: int) -> int:
+        """Return the tokens of the longest sequence that a pool of so many bytes holds."""
+        return max(0, kv_bytes // self.block_bytes - self.sequence_blocks) * self.block_tokens
+
+
 # KV that must move when a prompt computed on one replica is answered on another.
 #
 # Bytes follow from the layer groups, each key, value and latent once (that several ranks keep copies of
@@ -212,7 +237,7 @@ def kv_transfer_size(spec: ModelSpec, kv_dtype: str = "bf16") -> KvTransferSize:
     bounded: list[BoundedLayers] = []
     for group in spec.layers:
         for attention in group.attentions:
-            state += group.count * attention.sequence_bytes
+            state += group.count * attention.sequence_bytes(1, kv_dtype)
             for cache in attention.caches(1, kv_dtype):
                 size = group.count * cache.token_bytes
                 if cache.span_tokens:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from simserve.errors import ScenarioError
-from simserve.model.kv import KvFootprint, KvGroups, stage_footprint
+from simserve.model.kv import KvFootprint, KvGroups, PackedBlocks, stage_footprint
 from simserve.model.memory_lines import MemoryLine, MemorySettings, lines_of_stage
 from simserve.model.memory_rules import CONTEXT_BYTES, communicator_bytes, graph_bytes
 from simserve.model.spec import Parallelism, Stage, pipeline_stages
@@ -46,12 +46,16 @@ class MemoryLedger:
     footprint: KvFootprint
     kv_groups: KvGroups | None = None
     """Groups of layers that share the blocks; None: a block holds its tokens in all layers."""
+    packed: PackedBlocks | None = None
+    """Blocks that caches of unequal kinds share, for which `kv_blocks` is what their sequences leave."""
     longest_position: int = 0
     """Longest sequence of the model."""
 
     @property
     def kv_tokens(self) -> int:
         """Tokens of one sequence that the usable blocks hold (with groups, at most the model's maximum)."""
+        if self.packed is not None:
+            return self.packed.longest(self.kv_bytes)
         if self.kv_groups is None:
             return self.kv_blocks * self.block_size
         return self.kv_groups.longest(self.kv_blocks, self.block_size, self.longest_position)
@@ -89,8 +93,11 @@ def _stage_ledger(settings: MemorySettings, stage: Stage, weights: WeightBytes) 
     lines = lines_of_stage(settings, stage, weights)
     kv_bytes = settings.gpu.hbm_bytes - sum(line.bytes for line in lines)
     footprint = stage_footprint(settings.spec, stage.layers, settings.parallelism.tp, settings.kv_dtype)
-    groups = settings.kv_groups
-    per_token, basis = _kv_per_token(settings, footprint)
+    groups, packed = settings.kv_groups, _packed(settings, stage)
+    if packed is not None:
+        lines += _packed_lines(packed)
+        kv_bytes = settings.gpu.hbm_bytes - sum(line.bytes for line in lines)
+    per_token, basis = _kv_per_token(settings, footprint, packed)
     if settings.draft is not None and settings.draft.kv_bytes_per_token:
         per_token += settings.draft.kv_bytes_per_token
         basis += f", and {settings.draft.kv_bytes_per_token:g} B for the draft"
@@ -111,11 +118,50 @@ def _stage_ledger(settings: MemorySettings, stage: Stage, weights: WeightBytes) 
         stage=stage.index,
         footprint=footprint,
         kv_groups=groups,
+        packed=packed,
         longest_position=settings.spec.max_position_embeddings,
     )
 
 
-def _kv_per_token(settings: MemorySettings, footprint: KvFootprint) -> tuple[float, str]:
+def _packed(settings: MemorySettings, stage: Stage) -> PackedBlocks | None:
+    """Return the blocks that the caches of compressed attention share; None without such attention."""
+    if not settings.spec.has_compressed:
+        return None
+    rule = settings.rules.packed
+    if rule is None:
+        raise ScenarioError(
+            f"{settings.spec.name} on {settings.rules.name} is not modelled: it does not divide its "
+            "memory among the caches of compressed attention; the newest releases do"
+        )
+    return rule(
+        settings.spec, stage, settings.kv_dtype, settings.max_num_batched_tokens, settings.max_num_seqs
+    )
+
+
+def _packed_lines(packed: PackedBlocks) -> list[MemoryLine]:
+    """Return what the blocks hold beside the tokens of sequences."""
+    lines = []
+    if packed.step_blocks:
+        size = packed.step_blocks * packed.block_bytes
+        lines.append(
+            MemoryLine(
+                "windows in flight", size, f"{packed.step_blocks} blocks, at most, of the steps in flight"
+            )
+        )
+    if packed.fixed_bytes:
+        lines.append(MemoryLine("compressor states", packed.fixed_bytes, "fp32, of every request slot"))
+    return lines
+
+
+def _kv_per_token(
+    settings: MemorySettings, footprint: KvFootprint, packed: PackedBlocks | None
+) -> tuple[float, str]:
+    if packed is not None:
+        length = settings.sequence_tokens or STATE_SEQUENCE_TOKENS
+        assumed = "" if settings.sequence_tokens or not packed.sequence_blocks else " [assumption]"
+        return packed.bytes_per_token(length), (
+            f"{settings.kv_dtype}, {packed.words}, in sequences of {length} tokens{assumed}"
+        )
     tokens, groups = settings.sequence_tokens, settings.kv_groups
     if groups is not None:
         per_layer = footprint.bytes_per_token / settings.spec.num_layers

@@ -10,6 +10,7 @@ from simserve.model.activation import FullStep, activation_peak
 from simserve.model.draft import DraftMemory
 from simserve.model.dtypes import WeightsDtype, WeightTypes, weight_types
 from simserve.model.kv import KvGroups
+from simserve.model.layers.mla import LATENT_UP
 from simserve.model.memory_rules import (
     CONTEXT_BYTES,
     KERNELS_BYTES,
@@ -131,7 +132,7 @@ def _absorbed_bytes(settings: MemorySettings, stage: Stage) -> int:
     total = 0
     for group in stage.groups(settings.spec):
         for part in layer_parts(group, settings.spec.hidden_size):
-            if part.in_attention:
+            if part.product == LATENT_UP:
                 rows, columns = part.local(settings.parallelism.tp)
                 total += group.count * rows * columns * settings.value_bytes
     return total

@@ -6,10 +6,16 @@ says, and what all processes on a GPU take whatever runs on it (docs/memory.md h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from simserve.model.spec import ModelSpec
+from simserve.model.kv import PackedBlocks
+from simserve.model.spec import ModelSpec, Stage
 from simserve.units import GIB
+
+PackedRule = Callable[[ModelSpec, Stage, str, int, int], PackedBlocks]
+"""From model, stage, KV type, most tokens of a step and most sequences to the blocks of compressed
+attention."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,9 @@ class MemoryRules:
     mxfp4: str = "plain"
     """Kernels of MXFP4 experts on GPUs whose own are not used: `marlin`; `triton` on Hopper, and Marlin on
     others; `plain`: they are held as in the checkpoint."""
+
+    packed: PackedRule | None = None
+    """How the memory is divided among the caches of compressed attention; None: the release has no such."""
 
     def kernels(self, sm_arch: int, processes: int) -> int:
         """Return what kernels and workspaces take of one of so many GPUs."""

@@ -62,16 +62,6 @@ _QUANTISED: tuple[tuple[str, Quantisation], ...] = (
 fp4 was NVIDIA's name for NVFP4; AWQ and GPTQ are 4 bit in groups of 128 unless they say otherwise, as
 their makers' releases are."""
 _NVFP4 = ("nvfp4", "fp4", "nvfp4-v2", "fp4-v2")
-_UNMODELLED: tuple[tuple[re.Pattern[str], str], ...] = (
-    (
-        re.compile("deepseek[-_ ]?v4(?!.*distill)", re.IGNORECASE),
-        "DeepSeek V4 is not modelled: missing are the KV cache and the kernels of its attention (a window, "
-        "and beside it groups of 4 or 128 tokens compressed to one, picked by an indexer) and the four "
-        "residual streams of its layers; the nearest that is modelled is deepseek-v3.2",
-    ),
-)
-"""Families that cannot be priced, and what is missing (DeepSeek V4: compress_ratios, index_topk and hc_mult
-of its config.json in the wheel aiconfigurator-core 0.12.0)."""
 _FOREIGN = re.compile(r"[-.](gguf|i?q\d(_\w+)?|exl[23]|mlx|hqq|aqlm|w4a8\w*|w4afp8|ud-\w+)\b")
 """Formats of other engines, and those without a price."""
 _BLOCK_OWNERS = frozenset(("qwen", "zai-org", "deepseek-ai", "minimaxai", "xiaomimimo", "stepfun-ai"))
@@ -80,11 +70,6 @@ aiconfigurator-core 0.12.0, PyPI, 2026-09)."""
 _MODELOPT_OWNERS = frozenset(("nvidia",))
 """Owners whose releases name an FP8 KV cache: `kv_cache_quant_algo` FP8 in NVIDIA's FP8 and NVFP4 releases of
 Llama 3.1, Qwen3, DeepSeek V3.1 and V3.2, GLM-5, Kimi K2.6 and MiniMax M2.5 (same wheel)."""
-
-
-def unmodelled(name: str) -> str:
-    """Return why the family of a model, `model_type` or architecture is refused; empty if it is not."""
-    return next((why for family, why in _UNMODELLED if family.search(name)), "")
 
 
 @dataclass(frozen=True)
@@ -148,8 +133,6 @@ class Catalogue:
                 raise self._unknown(name, word)
 
     def _unknown(self, name: str, word: str) -> ScenarioError:
-        if why := unmodelled(word):
-            return ScenarioError(f"model {name!r}: {why}")
         begins = [one for one in sorted(self.names) if one.startswith(word)]
         hint = nearest(begins[0] if begins else word, self.names)
         return ScenarioError(

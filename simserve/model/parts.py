@@ -17,6 +17,8 @@ def layer_parts(group: LayerGroup, hidden: int) -> list[Part]:
     parts = [part for attention in group.attentions for part in attention.parts(hidden)]
     parts += [part for ffn in group.ffns for part in ffn.parts(hidden)]
     parts.append(Part("plain", 2 * len(group.attentions) * hidden))
+    if group.residual is not None:
+        parts += group.residual.parts(hidden) * group.blocks
     return parts
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from simserve.errors import ScenarioError
 from simserve.model.dtypes import PLAIN, Checkpoint
-from simserve.model.layers import Attention, Ffn, MlaAttention, MoeFfn
+from simserve.model.layers import Attention, CompressedAttention, Ffn, HyperConnections, MlaAttention, MoeFfn
 
 # How one replica spreads over GPUs.
 
@@ -59,6 +59,13 @@ class LayerGroup:
     count: int
     attentions: tuple[Attention, ...]
     ffns: tuple[Ffn, ...]
+    residual: HyperConnections | None = None
+    """What joins its blocks; None: they add to one stream."""
+
+    @property
+    def blocks(self) -> int:
+        """Attentions and feed-forward blocks."""
+        return len(self.attentions) + len(self.ffns)
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,11 @@ class ModelSpec:
     def has_mla(self) -> bool:
         """Whether layers attend over a latent cache."""
         return any(isinstance(one, MlaAttention) for group in self.layers for one in group.attentions)
+
+    @property
+    def has_compressed(self) -> bool:
+        """Whether layers attend over compressed tokens."""
+        return any(isinstance(one, CompressedAttention) for group in self.layers for one in group.attentions)
 
     @property
     def has_sparse_attention(self) -> bool:

@@ -228,7 +228,11 @@ def bench(
 
 def _keeps_everything(model: ModelSpec) -> bool:
     """True if no layer forgets tokens, so that the blocks of a whole answer can be set aside."""
-    return all(not it.bounded and not it.sequence_bytes for group in model.layers for it in group.attentions)
+    return all(
+        not it.bounded and not it.sequence_bytes(1, "bf16")
+        for group in model.layers
+        for it in group.attentions
+    )
 
 
 def counted_weights(model: ModelSpec, weights: str) -> float:

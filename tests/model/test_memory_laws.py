@@ -22,7 +22,10 @@ from simserve.model.memory import MemoryLedger, raw_ledger
 from simserve.model.memory_lines import MemorySettings
 from simserve.model.parts import all_parts
 
-NOT_PARAMETERS = {"outside the share", "activation peak", "other", "CUDA graphs", "KV cache", "rotary tables"}
+NOT_PARAMETERS = {
+    "outside the share", "activation peak", "other", "CUDA graphs", "KV cache", "rotary tables",
+    "windows in flight", "compressor states",
+}  # fmt: skip
 
 
 def _settings(model: str, dtype: str = "bf16", tp: int = 1, engine: str = "vllm-0.33") -> MemorySettings:

@@ -112,12 +112,18 @@ def test_formats_without_a_price_are_refused_by_name(name: str, what: str) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["deepseek-v4-flash", "deepseek-ai/DeepSeek-V4-Pro", "nvidia/DeepSeek-V4-Pro-NVFP4", "DeepSeekV4"]
-)
-def test_a_family_that_is_not_modelled_is_refused_with_what_is_missing(name: str) -> None:
-    """Not with the nearest name alone: V3's attention and KV cache would be wrong for V4."""
-    with pytest.raises(ScenarioError, match=rf"model '{name}': DeepSeek V4 is not modelled: missing"):
-        load_model(name)
+    ("name", "experts"),
+    [("deepseek-ai/DeepSeek-V4-Pro", "mxfp4"), ("nvidia/DeepSeek-V4-Pro-NVFP4", "nvfp4"),
+     ("sgl-project/DeepSeek-V4-Pro-FP8", "fp8_block")],
+)  # fmt: skip
+def test_experts_of_v4_are_in_the_type_of_the_release(name: str, experts: str) -> None:
+    """`expert_dtype` of the configurations in the wheel aiconfigurator-core 0.12.0."""
+    types = weight_types(load_model(name).checkpoint.weights)
+    assert (types.attention, types.shared_experts, types.routed_experts) == (
+        "fp8_block",
+        "fp8_block",
+        experts,
+    )
 
 
 def test_a_release_with_a_longer_context_has_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simserve.engines.sglang.packed import packed_pools
 from simserve.model.memory_rules import FILTERING_SAMPLER, MemoryRules
 
 _RULES = MemoryRules(
@@ -14,6 +15,7 @@ _RULES = MemoryRules(
     copies_latents=True,
     kernels_bytes=0,
     of_free_memory=True,
+    packed=packed_pools,
 )
 """Pool = free memory after loading - free memory before it x (1 - share) (0.5.23, `kv_cache_configurator`):
 kernels and buffers that come later lie outside."""

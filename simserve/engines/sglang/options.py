@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from simserve.engines.base import Placement, PolicyParams
+from simserve.engines.sglang.packed import PAGE_TOKENS
 from simserve.errors import ScenarioError
 from simserve.units import GIB
 
@@ -253,8 +254,10 @@ def page_tokens(placement: Placement) -> int:
     """Return the default `page_size`: what the attention kernels chosen for GPU and model work with.
 
     TensorRT-LLM's kernels (compute capability 10.x; of latent attention those of DeepSeek-V3's classes) and
-    sparse attention take pages of 64 tokens, all others single tokens.
+    sparse attention take pages of 64 tokens, compressed attention of 256, all others single tokens.
     """
+    if placement.compressed:
+        return PAGE_TOKENS
     if placement.sparse:
         return _PAGE_TOKENS
     if not 100 <= placement.sm_arch < 110:
@@ -294,7 +297,7 @@ def static_share(gpu_memory_bytes: int, options: dict[str, Any], placement: Plac
             many = graphs > _MANY_SEQUENCES
             padded = _MIB_PER_PADDED_SEQUENCE_OF_MANY if many else _MIB_PER_PADDED_SEQUENCE
             mib += padded * graphs * placement.dp
-    if placement.role != "decode" and placement.pp == 1 and not placement.two_batch:
+    if placement.role != "decode" and placement.pp == 1 and not placement.two_batch | placement.compressed:
         captured = min(chunk, 8192) if placement.mla else chunk
         mib += _MLA_PREFILL_GRAPHS_MIB if placement.mla else _MIB_PER_PREFILL_GRAPH * prefill_graphs(captured)
     free = mib * _MIB

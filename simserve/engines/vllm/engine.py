@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 from pydantic import BaseModel
 
+from simserve.engines.base import Placement
 from simserve.engines.engine import Engine, EnginePreset, Options
 from simserve.engines.vllm.disagg import DISAGG
 from simserve.engines.vllm.memory import memory_rules
 from simserve.engines.vllm.options import VllmParams
 from simserve.engines.vllm.overhead import OVERHEAD
+from simserve.engines.vllm.packed import BLOCK_TOKENS
 from simserve.engines.vllm.scheduler import VllmPolicy
 from simserve.engines.vllm.spec_decode import SPEC_DECODE
 from simserve.model import ModelSpec
@@ -69,13 +71,18 @@ def window_groups(model: ModelSpec, params: BaseModel, tokens_per_step: int) -> 
     return kv_groups(model, steps * tokens_per_step, close)
 
 
+def _tokens_per_block(placement: Placement) -> int:
+    """Return 16, or what compressed attention takes."""
+    return BLOCK_TOKENS if placement.compressed else 16
+
+
 def _release(version: str, release: str, memory_share: float, decides_as: str | None = None) -> EnginePreset:
     """Return a release's preset; `decides_as` names the modelled one that it is assumed to equal."""
     assumed = f", assumed to decide as {decides_as}" if decides_as else ""
     return EnginePreset(
         name=f"vllm-{version}",
         policy="vllm",
-        tokens_per_block=16,
+        tokens_per_block=_tokens_per_block,
         memory=memory_share,
         defaults=_defaults_of(decides_as or version),
         source=f"vLLM {release}, defaults of the API server{assumed}",

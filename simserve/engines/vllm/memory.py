@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from simserve.engines.vllm.packed import PackedGroups
 from simserve.model.memory_rules import FILTERING_SAMPLER, MemoryRules
 from simserve.units import GIB
 
@@ -38,10 +39,13 @@ _NEWEST = MemoryRules(
     joined_kernels_bytes=_JOINED_KERNELS,
     peer_bytes=_PEERS,
     mxfp4="triton",
+    packed=PackedGroups(steps=2),
 )
-_FROM_21 = replace(_NEWEST, name="vLLM 0.21 to 0.32", bufferless=MemoryRules.bufferless)
+_FROM_21 = replace(
+    _NEWEST, name="vLLM 0.21 to 0.32", bufferless=MemoryRules.bufferless, packed=PackedGroups(steps=1)
+)
 """When int4 experts got buffers is known to lie between 0.19 and 0.33; a start of 0.24 has none."""
-_FROM_18 = replace(_FROM_21, name="vLLM 0.17 to 0.20", graphs_inside=False)
+_FROM_18 = replace(_FROM_21, name="vLLM 0.17 to 0.20", graphs_inside=False, packed=None)
 _IN_17 = replace(_FROM_18, name="vLLM 0.17", kernels_bytes=_KERNELS_BEFORE_18)
 _BEFORE_17 = replace(
     _FROM_18,

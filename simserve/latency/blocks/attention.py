@@ -5,25 +5,28 @@ from __future__ import annotations
 from functools import singledispatch
 
 from simserve.latency.blocks.plan import AttentionLayers, Setting
+from simserve.latency.kernels.compressed import CompressedBlocks
 from simserve.latency.kernels.decode import DecodeAttention
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.mixed import measured_mixes
 from simserve.latency.kernels.mla import Latent, MlaDecode
 from simserve.latency.kernels.mla_prefill import MlaPrefill
 from simserve.latency.kernels.prefill import EstimatedAttention, PrefillAttention
+from simserve.model.layers import Attention
+from simserve.model.layers.compressed import CompressedShape
 from simserve.model.layers.gqa import HeadShape
 from simserve.model.layers.linear import StateShape
 from simserve.model.layers.mla import LatentShape
 
 
 @singledispatch
-def attention_layers(shape: object, label: str, setting: Setting, times: int) -> AttentionLayers:
+def attention_layers(shape: object, attention: Attention, setting: Setting, times: int) -> AttentionLayers:
     """Return `times` layers of attention of this shape. Raises `TypeError` if no kernel has it."""
     raise TypeError(f"no kernel computes attention of a {type(shape).__name__}")
 
 
 @attention_layers.register
-def _(shape: HeadShape, label: str, setting: Setting, times: int) -> AttentionLayers:
+def _(shape: HeadShape, attention: Attention, setting: Setting, times: int) -> AttentionLayers:
     """A KV cache of heads: MHA, GQA, MQA, windows, chunks."""
     heads = Heads(
         q_heads=shape.q_heads,
@@ -38,20 +41,20 @@ def _(shape: HeadShape, label: str, setting: Setting, times: int) -> AttentionLa
     prefill = PrefillAttention(setting.machine, heads, decode)
     mixes = None if heads.chunked else measured_mixes(setting.machine, heads, prefill.mixed_ruled_us)
     tail = prefill.tail(setting.max_model_len) if setting.machine.engine == "vllm" else None
-    return AttentionLayers(label, decode, prefill, times, mixes, tail)
+    return AttentionLayers(attention.label, decode, prefill, times, mixes, tail)
 
 
 @attention_layers.register
-def _(shape: LatentShape, label: str, setting: Setting, times: int) -> AttentionLayers:
+def _(shape: LatentShape, attention: Attention, setting: Setting, times: int) -> AttentionLayers:
     """Latents: absorbed for decodes, expanded for prompts."""
     latent, dtype = Latent(shape, setting.kv_dtype), setting.dtype_of("attention")
     decode = MlaDecode(setting.machine, latent, dtype)
     prefill = MlaPrefill(setting.machine, latent, dtype, decode)
-    return AttentionLayers(label, decode, prefill, times, products=(prefill.up,))
+    return AttentionLayers(attention.label, decode, prefill, times, products=(prefill.up,))
 
 
 @attention_layers.register
-def _(shape: StateShape, label: str, setting: Setting, times: int) -> AttentionLayers:
+def _(shape: StateShape, attention: Attention, setting: Setting, times: int) -> AttentionLayers:
     """A constant state, read and written per token. No table; estimated."""
     setting.machine.missing("linear_attention", "linear attention")
     kernel = EstimatedAttention(
@@ -62,4 +65,14 @@ def _(shape: StateShape, label: str, setting: Setting, times: int) -> AttentionL
         setting.activation_dtype,
         flops_per_query=2.0 * shape.state_bytes,
     )
-    return AttentionLayers(label, kernel, kernel, times)
+    return AttentionLayers(attention.label, kernel, kernel, times)
+
+
+@attention_layers.register
+def _(shape: CompressedShape, attention: Attention, setting: Setting, times: int) -> AttentionLayers:
+    """A window and compressed tokens: whole blocks, their products included."""
+    products = list(setting.gemms(attention.parts(setting.hidden)).values())
+    kernel = CompressedBlocks(
+        setting.machine, shape, setting.kv_dtype, setting.dtype_of("attention"), products
+    )
+    return AttentionLayers(attention.label, kernel, kernel, times, products=tuple(products))

@@ -52,6 +52,8 @@ def add_group(plan: Plan, group: LayerGroup, setting: Setting) -> None:
         _add_attention(plan, attention, setting, group.count)
     for ffn in group.ffns:
         _add_ffn(plan, ffn, setting, group.count)
+    if group.residual is not None:
+        plan.add(_rows(group.residual.rows(setting.shard), setting), group.count * group.blocks)
     if len(plan.groups) > known and len(group.attentions) > 1:
         plan.groups[-1] = _shortcut(plan.groups[-1], group, setting)
 
@@ -71,7 +73,7 @@ def _shortcut(layers: GroupLayers, group: LayerGroup, setting: Setting) -> Group
 def _add_attention(plan: Plan, attention: Attention, setting: Setting, times: int) -> None:
     shape = attention.core(setting.parallel.tp)
     plan.add(block_ops(attention.block(setting.shard), setting), times)
-    plan.attention.append(attention_layers(shape, attention.label, setting, times))
+    plan.attention.append(attention_layers(shape, attention, setting, times))
 
 
 def _add_ffn(plan: Plan, ffn: Ffn, setting: Setting, times: int) -> None:

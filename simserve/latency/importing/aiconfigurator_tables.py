@@ -86,6 +86,41 @@ def _mla_decode(rows: Columns) -> Iterator[Columns]:
     yield _mla(rows) | {"kv_len": rows["isl"] + rows["step"]}
 
 
+_STEPS = (0, 128, 2048, 4096, 32768, 49152, 61440, 65535)
+"""Cached tokens of the blocks of compressed attention that are kept: their grid is far denser."""
+
+
+def _compressed(decode: bool) -> Callable[[Columns], Iterator[Columns]]:
+    """Whole attention blocks of DeepSeek-V4, projections included, by model (its width) and tp."""
+
+    def convert(rows: Columns) -> Iterator[Columns]:
+        cached, new = rows["step"], rows["isl"]
+        powers = (new & (new - 1)) == 0
+        keep = (rows["gemm_type"] == "fp8_block") & (decode | (powers & np.isin(cached, _STEPS)))
+        pro = np.array(["Pro" in name for name in rows["model"].tolist()])
+        ours = {
+            "kv_dtype": np.full(len(new), "fp8", object), "dtype": rows["gemm_type"],
+            "hidden": np.where(pro, 7168, 4096),
+        } | _same(rows, ratio="compress_ratio", tp="tp_size", batch="batch_size")  # fmt: skip
+        ours |= {"kv_len": new + cached} if decode else {"prefix_len": cached, "q_len": new}
+        yield {name: column[keep] for name, column in ours.items()} | {"_keep": keep}
+
+    return convert
+
+
+def _hyper_connections(rows: Columns) -> Iterator[Columns]:
+    """Hyper-connections of DeepSeek-V4; a row holds both blocks of a layer."""
+    hidden, kind = rows["hidden_size"], rows["op_name"]
+    streams = np.where(kind == "pre", rows["hc_mult"] + 1, 2 * rows["hc_mult"] + 1)
+    size = len(hidden)
+    yield {
+        "kind": np.array([f"mhc_{name}" for name in kind.tolist()], object),
+        "dtype": np.full(size, "bf16", object), "width": hidden, "written": np.zeros(size, np.int64),
+        "row_bytes": 2 * hidden * streams, "tokens": rows["num_tokens"],
+        "latency_us": _us(rows) / rows["num_sites"],
+    }  # fmt: skip
+
+
 def _mla_bmm(rows: Columns) -> Iterator[Columns]:
     stage = np.array([name.rsplit("_", 1)[1] for name in rows["op_name"].tolist()], object)
     yield {"stage": stage, "dtype": _dtype(rows["bmm_dtype"])} | _same(
@@ -194,6 +229,8 @@ EXCHANGE = (
 )  # fmt: skip
 MLA = ("dtype", "kv_dtype", "q_heads", "batch")
 QUANT = ("kind", "dtype", "k", "m")
+COMPRESSED = ("kv_dtype", "dtype", "hidden", "ratio", "tp", "batch")
+ROWS = ("kind", "dtype", "width", "written", "row_bytes", "tokens")
 DEEPEP_VERSIONS = ("0.5.6.post2", "0.5.12")
 
 SOURCES = (
@@ -221,6 +258,18 @@ SOURCES = (
            _exchange("low_latency"), DEEPEP_VERSIONS),
     Source("ep_a2a", "comm/sglang", "wideep_deepep_normal_perf", EXCHANGE,
            _exchange("normal"), DEEPEP_VERSIONS),
+    *(
+        Source(
+            f"compressed_{ours}", f"sparse_attention/{backend}", f"dsv4_{kind}_{theirs}_module_perf",
+            (*COMPRESSED, *lengths), _compressed(ours == "decode"),
+        )
+        for backend in ("vllm", "sglang", "trtllm")
+        for kind in ("csa", "hca")
+        for ours, theirs, lengths in (
+            ("prefill", "context", ("prefix_len", "q_len")), ("decode", "generation", ("kv_len",))
+        )
+    ),
+    Source("elementwise", "mhc/vllm", "mhc_module_perf", ROWS, _hyper_connections),
     Source("quant", "quantize/vllm", "scale_matrix_perf", QUANT, _quant("static_scale")),
     Source("quant", "quantize/vllm", "computescale_perf", QUANT, _quant("dynamic_extra")),
 )  # fmt: skip

@@ -238,9 +238,8 @@ class Attention(ABC):
     def words(self) -> str:
         """Kind, heads and sizes."""
 
-    @property
-    def sequence_bytes(self) -> int:
-        """Bytes of the constant state that it keeps per sequence, on all GPUs together."""
+    def sequence_bytes(self, tp: int, kv_dtype: str) -> int:
+        """Return the bytes that one of `tp` ranks keeps of every sequence, however long: constant states."""
         return 0
 
     def block(self, at: Shard) -> Block:

@@ -59,10 +59,9 @@ class LinearAttention(Attention):
         """Return the state of one rank."""
         return StateShape(self.state_bytes / tp)
 
-    @property
-    def sequence_bytes(self) -> int:
-        """Bytes of the state."""
-        return self.state_bytes
+    def sequence_bytes(self, tp: int, kv_dtype: str) -> int:
+        """Return one rank's part of the state."""
+        return shares(self.state_bytes, tp)
 
     def caches(self, tp: int, kv_dtype: str) -> tuple[Cache, ...]:
         """Return nothing: no token adds to the state."""

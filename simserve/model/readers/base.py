@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from simserve.errors import ScenarioError, nearest
-from simserve.model.layers import Attention, DenseFfn, Ffn, GqaAttention, MlaAttention
-from simserve.model.names import unmodelled
+from simserve.model.layers import Attention, DenseFfn, Ffn, GqaAttention, HyperConnections, MlaAttention
 from simserve.model.quantization import checkpoint_of, module_names
 from simserve.model.spec import LayerGroup, ModelSpec
 from simserve.model.vision import vision_tower
@@ -239,6 +238,7 @@ def read_config(fields: Mapping[str, Any], name: str, place: str) -> ModelSpec:
     spec = reader(config, name)
     config.finish()
     types = checkpoint_of(all_fields.get("quantization_config"), module_names(spec), place)
+    types = types.with_fixed(spec.checkpoint)
     named = fields.get("architectures") or [""]
     vision = vision_tower(fields, spec.hidden_size)
     return replace(spec, checkpoint=types, vision=vision, architecture=str(named[0]))
@@ -253,8 +253,6 @@ def _architecture(fields: Mapping[str, Any], place: str) -> str:
             return name
     if not named:
         raise ScenarioError(f"{place}: neither 'model_type' nor 'architectures' says what the model is")
-    if why := unmodelled(" ".join(named)):
-        raise ScenarioError(f"{place}: {why}")
     raise ScenarioError(
         f"{place}: architecture {' / '.join(named)} is not supported{nearest(named[0], known)}; "
         f"supported: {', '.join(name for name in known if name.islower())}"
@@ -294,6 +292,7 @@ def decoder(
     *,
     length: str = "max_position_embeddings",
     tied: bool = False,
+    residual: HyperConnections | None = None,
     **settings: Any,
 ) -> ModelSpec:
     """Return the spec of a decoder with these layers, first to last; equal layers share a group.
@@ -302,7 +301,7 @@ def decoder(
     """
     kinds: dict[Layer, int] = {}
     order = tuple(kinds.setdefault(layer, len(kinds)) for layer in layers)
-    groups = tuple(LayerGroup(order.count(index), *layer) for layer, index in kinds.items())
+    groups = tuple(LayerGroup(order.count(index), *layer, residual) for layer, index in kinds.items())
     return ModelSpec(
         name=name,
         hidden_size=config.size("hidden_size"),
