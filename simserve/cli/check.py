@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from simserve.deploy.manifest import manifest_of
-from simserve.errors import ScenarioError, UserError
+from simserve.errors import UserError, together
 from simserve.report.words import money
 from simserve.units import NS_PER_S
 
@@ -26,20 +26,21 @@ def built(it: LoadedScenario) -> dict[str, Deployment]:
     from simserve.deploy.build import build
     from simserve.scenario.spec import STUDIES
 
-    found, problems = {}, []
+    found: dict[str, Deployment] = {}
+    problems: list[UserError] = []
     for name, one in {it.scenario.base_name: it, **it.variants}.items():
         try:
             found[name] = build(one)
         except UserError as error:
-            problems += str(error).splitlines()
+            problems.append(error)
     for study in STUDIES:
         if getattr(it.scenario, study) is not None:
             try:
                 _REQUIRED[study](it)
             except UserError as error:
-                problems += str(error).splitlines()
+                problems.append(error)
     if problems:
-        raise ScenarioError("\n".join(dict.fromkeys(problems)))
+        raise together(problems)
     return found
 
 

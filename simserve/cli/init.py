@@ -16,7 +16,7 @@ import typer
 
 from simserve.cli import completion
 from simserve.cli.writing import refuse_to_overwrite
-from simserve.errors import UserError
+from simserve.errors import UserError, together
 
 if TYPE_CHECKING:
     from simserve.deploy.build import Deployment
@@ -368,20 +368,18 @@ def _next_lines(wanted: Wanted, out: Path) -> list[str]:
 def _write(wanted: Wanted, out: Path) -> None:
     """Write the file once it is known that it can be run; raises `UserError` and writes nothing if not."""
     from simserve.deploy.build import build
-    from simserve.scenario import load_scenario
+    from simserve.scenario.load import loaded_text
 
     trial = out.with_name(f".{out.name}.partial")
     try:
-        trial.write_text(scenario_text(wanted, out, {}), encoding="utf-8")
-        it = load_scenario(trial)
+        it = loaded_text(scenario_text(wanted, out, {}), out)
         questions = questions_of(wanted, it, build(it))
         trial.write_text(scenario_text(wanted, out, questions), encoding="utf-8")
         trial.replace(out)
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror})") from error
     except UserError as error:
-        problem = str(error).replace(str(trial), str(out))
-        raise type(error)(f"{problem}\n{out}: not written") from error
+        raise together([error, UserError("not written", place=str(out))]) from error
     finally:
         if trial.parent.is_dir():
             trial.unlink(missing_ok=True)

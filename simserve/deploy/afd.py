@@ -36,10 +36,15 @@ def check_afd(spec: PoolSpec, model: ModelSpec) -> None:
     price = None if spec.afd is None else spec.afd.price_per_gpu_hour
     if price is not None and spec.price_per_gpu_hour is None:
         raise ScenarioError(
-            f"afd.price_per_gpu_hour = {price:g} without price_per_gpu_hour of the pool: a cost needs both"
+            "needs price_per_gpu_hour of the pool, too: a cost counts both", "afd.price_per_gpu_hour", price
         )
     if spec.placement is not None and spec.placement.kind == "topology":
-        raise ScenarioError("placement = topology, allowed: eplb beside afd: no FFN GPU is near a token")
+        raise ScenarioError(
+            "cannot be combined with afd, where no FFN GPU is near a token",
+            "placement.kind",
+            "topology",
+            "eplb",
+        )
 
 
 def ffn_pool(

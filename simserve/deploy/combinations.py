@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from simserve.deploy.engine import ResolvedEngine
 from simserve.engines.compatibility import Feature, check_engine, check_together
 from simserve.scenario.pool_spec import ExpertLoadSpec, PoolSpec
@@ -9,18 +11,18 @@ from simserve.scenario.pool_spec import ExpertLoadSpec, PoolSpec
 _WHAT_RANKS_HAVE = ("placement", "all2all", "overlap")
 
 
-def features_of(spec: PoolSpec) -> dict[Feature, str]:
-    """Return the features that a pool asks for, each with its value as a message shows it."""
-    asked: dict[Feature, str] = {}
+def features_of(spec: PoolSpec) -> dict[Feature, Any]:
+    """Return the features that a pool asks for, each with its value; None where that is a mapping or list."""
+    asked: dict[Feature, Any] = {}
     for key in ("pp", "ep"):
         if getattr(spec, key) > 1:
-            asked[key] = spec.shown(key)
+            asked[key] = spec.scalar(key)
     for key in ("all2all", "overlap", "afd", "kv_tiers", "speculation"):
         if getattr(spec, key):
-            asked[key] = spec.shown(key)
+            asked[key] = spec.scalar(key)
     uneven = isinstance(spec.expert_load, ExpertLoadSpec)
     if spec.afd is None and (spec.dp > 1 or uneven or any(getattr(spec, key) for key in _WHAT_RANKS_HAVE)):
-        asked["ranks"] = str(spec.dp)
+        asked["ranks"] = spec.dp
     if spec.role == "prefill":
         asked["prefill"] = spec.role
     if spec.role == "decode":

@@ -194,8 +194,7 @@ def check_lengths(loaded: LoadedScenario, pool: int, engine: ResolvedEngine, max
         engine.params.check_lengths(max_model_len)
     except ScenarioError as error:
         own = ("pools", pool, "engine")
-        key = str(error).partition(" = ")[0]
-        with loaded.blame(*(own if (*own, key) in loaded.document.places else ("engine",))):
+        with loaded.blame(*(own if (*own, error.key) in loaded.document.places else ("engine",))):
             raise
 
 
@@ -250,7 +249,7 @@ def _of_rank(loaded: LoadedScenario, server: BaseModel, dp: int, origin: Mapping
     try:
         return server.of_rank(dp)
     except ScenarioError as error:
-        with loaded.blame(*origin.get(str(error).partition(" = ")[0], ("engine",))):
+        with loaded.blame(*origin.get(error.key, ("engine",))):
             raise
 
 

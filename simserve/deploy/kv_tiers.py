@@ -38,8 +38,9 @@ def grouping(model: ModelSpec, spec: PoolSpec, engine: ResolvedEngine) -> Groupi
     interval = getattr(engine.params, "prefix_cache_retention_interval", 0)
     if isinstance(interval, int) and interval % engine.block_size:
         raise ScenarioError(
-            f"prefix_cache_retention_interval = {interval}, allowed: multiples of block_size "
-            f"({engine.block_size})"
+            key="prefix_cache_retention_interval",
+            value=interval,
+            allowed=f"multiples of block_size ({engine.block_size})",
         )
     if not _has_spans(model):
         return Grouping(None, ())
@@ -73,12 +74,12 @@ def check_tiers(spec: PoolSpec, engine: ResolvedEngine) -> None:
     """Refuse tiers where nothing can use them; raises `ScenarioError`."""
     if not spec.kv_tiers:
         if spec.kv_tier_policy is not None:
-            raise ScenarioError("kv_tier_policy = ... is not allowed without kv_tiers: it governs these")
+            raise ScenarioError("needs kv_tiers, which it governs", "kv_tier_policy")
         return
     if not getattr(engine.params, "enable_prefix_caching", True):
-        raise ScenarioError("kv_tiers = ... is not allowed: they need enable_prefix_caching: true")
+        raise ScenarioError("needs prefix caching (enable_prefix_caching: true)", "kv_tiers")
     if getattr(engine.params, "disable_radix_cache", False):
-        raise ScenarioError("kv_tiers = ... is not allowed: they need disable_radix_cache: false")
+        raise ScenarioError("needs the radix cache (disable_radix_cache: false)", "kv_tiers")
     if engine.block_size < LEAST_BLOCK_TOKENS:
         raise ScenarioError(
             f"KV tiers move whole blocks: block_size is {engine.block_size}, allowed: {LEAST_BLOCK_TOKENS} "

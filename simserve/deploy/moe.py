@@ -45,7 +45,7 @@ def check_group(spec: PoolSpec, model: ModelSpec) -> None:
     """Raise `ScenarioError` for what a group of ranks cannot have."""
     for name in ("placement", "all2all", "overlap", "afd"):
         if getattr(spec, name) is not None and not moe_layers(model):
-            raise ScenarioError(f"{name} = {spec.shown(name)} is not allowed: {model.name} has no experts")
+            raise ScenarioError(f"is not possible: {model.name} has no experts", name, spec.scalar(name))
     if not steps_together(spec):
         return
     if spec.afd is not None:
@@ -54,8 +54,10 @@ def check_group(spec: PoolSpec, model: ModelSpec) -> None:
         return
     if spec.placement is not None:
         raise ScenarioError(
-            f"expert_load = {spec.expert_load}, allowed beside placement is a mapping with a kind: this one "
-            "was measured for one placement"
+            "was measured for one placement and cannot be combined with placement",
+            "expert_load",
+            spec.expert_load,
+            "a mapping with a kind",
         )
 
 

@@ -156,7 +156,7 @@ def _typed(spec: PoolSpec, model: ModelSpec) -> PoolSpec:
 def _check_experts(spec: PoolSpec, model: ModelSpec) -> None:
     for name in ("experts_dtype", "moe_backend", "expert_load"):
         if getattr(spec, name) is not None and not has_experts(model):
-            raise ScenarioError(f"{name} = {spec.shown(name)} is not allowed: {model.name} has no experts")
+            raise ScenarioError(f"is not possible: {model.name} has no experts", name, spec.scalar(name))
 
 
 def has_experts(model: ModelSpec) -> bool:
@@ -202,8 +202,9 @@ def _ledger(
 def _check_longest(spec: PoolSpec, model: ModelSpec) -> None:
     if spec.max_model_len is not None and spec.max_model_len > model.max_position_embeddings:
         raise ScenarioError(
-            f"max_model_len = {spec.max_model_len:,} exceeds max_position_embeddings = "
-            f"{model.max_position_embeddings:,} of {model.name}"
+            f"exceeds max_position_embeddings = {model.max_position_embeddings:,} of {model.name}",
+            "max_model_len",
+            spec.max_model_len,
         )
 
 

@@ -23,7 +23,7 @@ from simserve.deploy.router import check_router
 from simserve.deploy.split import check_roles
 from simserve.deploy.workload import build_trace
 from simserve.engines.presets import DEFAULT_ENGINE, PRESETS, engine_called
-from simserve.errors import ScenarioError, UserError
+from simserve.errors import UserError, together
 from simserve.hardware import gpu_called, load_gpu
 from simserve.scenario.document import Document, KeyPath
 from simserve.scenario.explain import path_of_problem
@@ -56,7 +56,7 @@ class _Wrong:
     """Errors of steps that do not depend on one another."""
 
     def __init__(self, first: UserError) -> None:
-        self.first, self.lines, self.failed = first, str(first).splitlines(), 0
+        self.found, self.failed = [first], 0
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -65,12 +65,11 @@ class _Wrong:
             yield
         except UserError as error:
             self.failed += 1
-            self.lines += [line for line in str(error).splitlines() if line not in self.lines]
+            self.found.append(error)
 
     def error(self) -> UserError:
         """Return all of them as one; the first as it is, if it is the only one."""
-        alone = len(self.lines) == len(str(self.first).splitlines())
-        return self.first if alone else ScenarioError("\n".join(self.lines))
+        return together(self.found)
 
 
 def of_document(document: Document, folder: Path, first: UserError) -> UserError:

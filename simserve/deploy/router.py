@@ -31,7 +31,8 @@ def check_router(it: LoadedScenario) -> None:
         if it.scenario.decode_router.options.get("router_queue_threshold") is not None:
             with it.blame("decode_router"):
                 raise ScenarioError(
-                    "router_queue_threshold = ...: decode replicas compute no prompts; leave it out"
+                    "has no meaning here, for decode replicas compute no prompts; leave it out",
+                    "router_queue_threshold",
                 )
 
 

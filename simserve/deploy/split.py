@@ -214,7 +214,9 @@ def link_bytes_per_s(transfer: TransferSpec, pool: BuiltPool) -> int:
     else:
         line, efficiency = pool.gpu.nvlink_bytes_per_s, NVLINK_EFFICIENCY
         if not line and transfer.gb_s is None:
-            raise ScenarioError(f"link = nvlink: {pool.gpu.title} has none; give gb_s, or another link")
+            raise ScenarioError(
+                f"needs NVLink, which {pool.gpu.title} lacks; give gb_s, or another link", "link", "nvlink"
+            )
     if transfer.gb_s is not None:
         line = transfer.gb_s * GB
     return max(1, round(links * line * (transfer.efficiency or efficiency) / pool.spec.dp))
@@ -262,12 +264,12 @@ def check_roles(it: LoadedScenario) -> None:
     for role, other in (ROLES, ROLES[::-1]):
         if role in roles and other not in roles:
             with it.blame("pools", roles.index(role)):
-                raise ScenarioError(f"role = {role}, but no pool has the role {other}: a split needs both")
+                raise ScenarioError(f"needs its other side, but no pool has the role {other}", "role", role)
     if not is_split(it):
         for name in ("transfer", "decode_router", "role_switch"):
             if getattr(it.scenario, name) is not None:
                 with it.blame(name):
-                    raise ScenarioError(f"{name} means nothing without prefill and decode pools")
+                    raise ScenarioError("has no meaning without prefill and decode pools", name)
 
 
 def check_split(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
@@ -280,8 +282,10 @@ def check_split(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
                 raise ScenarioError(f"{pool.engine.label} cannot take KV from {first.engine.label}")
             if pool.spec.kv_dtype != first.spec.kv_dtype:
                 raise ScenarioError(
-                    f"kv_dtype = {pool.spec.kv_dtype}, but pool {first.spec.name} keeps "
-                    f"{first.spec.kv_dtype}: KV moves as it is"
+                    f"differs from pool {first.spec.name}, and KV moves as it is",
+                    "kv_dtype",
+                    pool.spec.kv_dtype,
+                    first.spec.kv_dtype,
                 )
             if pool.spec.role == "prefill":
                 _check_early(transfer_of(it), pool)
@@ -293,24 +297,29 @@ def check_split(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
 def _check_early(transfer: TransferSpec, pool: BuiltPool) -> None:
     """Refuse KV that leaves early from stages or ranks that step together."""
     if leaves_late(pool.spec) and transfer.overlap not in (None, "request"):
+        degree = "pp" if pool.spec.pp > 1 else "dp"
         raise ScenarioError(
-            f"pp = {pool.spec.pp}, dp = {pool.spec.dp} and transfer.overlap: {transfer.overlap}, allowed: "
-            "request (stages or ranks step together)"
+            f"cannot be combined with transfer.overlap: {transfer.overlap}, for stages or ranks step "
+            "together; use transfer.overlap: request",
+            degree,
+            getattr(pool.spec, degree),
         )
 
 
 def _check_switch(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
     with it.blame("role_switch"):
         for pool in pools:
-            check_engine(pool.engine.kind, pool.engine.label, {"role_switch": "..."})
-            check_together({**features_of(pool.spec), "role_switch": "..."})
+            check_engine(pool.engine.kind, pool.engine.label, {"role_switch": None})
+            check_together({**features_of(pool.spec), "role_switch": None})
     for key, role in (("router", "prefill"), ("decode_router", "decode")):
         kind = router_of(it, role).kind
         if kind not in FORGETFUL:
             with it.blame(key if getattr(it.scenario, key) else "router"):
                 raise ScenarioError(
-                    f"kind = {kind} remembers its replicas, which change with role_switch; allowed: "
-                    + ", ".join(FORGETFUL)
+                    "remembers its replicas, which change with role_switch",
+                    "kind",
+                    kind,
+                    ", ".join(FORGETFUL),
                 )
 
 
@@ -320,6 +329,12 @@ def _check_rules(it: LoadedScenario, halves: SplitEngine) -> None:
         if transfer.local is None and "mixed" in roles:
             raise ScenarioError("a mixed pool beside a split gets what transfer.local keeps; say which")
         if transfer.local is not None and "mixed" not in roles and not halves.computes_prompts:
-            raise ScenarioError("local = ...: SGLang's decode replicas compute no prompts; add a mixed pool")
+            raise ScenarioError(
+                "needs a mixed pool with SGLang, whose decode replicas compute no prompts", "local"
+            )
         if on_failure_of(transfer, halves) == "recompute" and not halves.computes_prompts:
-            raise ScenarioError("on_failure = recompute: SGLang's decode replicas compute no prompts")
+            raise ScenarioError(
+                "is not possible with SGLang, whose decode replicas compute no prompts",
+                "on_failure",
+                "recompute",
+            )

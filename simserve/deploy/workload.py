@@ -45,7 +45,7 @@ def check_give_up(it: LoadedScenario, pools: Sequence[BuiltPool]) -> None:
         return
     with it.blame("workload"):
         for pool in pools:
-            asked: dict[Feature, str] = {"give_up_s": f"{it.scenario.workload.give_up_s:g}"}
+            asked: dict[Feature, Any] = {"give_up_s": it.scenario.workload.give_up_s}
             check_together(features_of(pool.spec) | asked)
             check_engine(pool.engine.kind, pool.engine.label, asked)
 
@@ -58,7 +58,7 @@ def build_trace(loaded: LoadedScenario) -> Trace:
     """Return the workload of a scenario; raises `ScenarioError` or `TraceError` with the place."""
     trace = _think(loaded, _limit_outputs(loaded, _transformed(loaded, _source(loaded))))
     if not len(trace):
-        raise ScenarioError(f"{loaded.document.where(('workload',))}: no request is left to simulate")
+        raise ScenarioError("no request is left to simulate", place=loaded.document.where(("workload",)))
     return trace
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from simserve.engines.engine import Engine
 from simserve.engines.presets import ENGINES
@@ -120,25 +120,26 @@ def engine_refusal(engine: Engine, feature: Feature) -> str | None:
             return None
 
 
-def check_together(asked: Mapping[Feature, str]) -> None:
+def check_together(asked: Mapping[Feature, Any]) -> None:
     """Raise `ScenarioError` for the first pair of features that cannot be combined.
 
-    `asked`: what is asked for, each with its value as it was written (`2`, `...`).
+    `asked`: what is asked for, each with its value; None for a mapping or a list.
     """
     for one, other, reason, allowed in TOGETHER:
         if one in asked and other in asked:
-            what = f", allowed: {allowed}" if allowed else " is not allowed"
-            raise ScenarioError(f"{one} = {asked[one]}{what} with {FEATURES[other]}: {reason}")
+            message = f"cannot be combined with {FEATURES[other]}: {reason}"
+            raise ScenarioError(message, one, asked[one], allowed)
 
 
-def check_engine(engine: Engine, label: str, asked: Mapping[Feature, str]) -> None:
+def check_engine(engine: Engine, label: str, asked: Mapping[Feature, Any]) -> None:
     """Raise `ScenarioError` for the first feature that the engine, called `label`, does not have."""
     for feature, value in asked.items():
         reason = engine_refusal(engine, feature)
         if reason is not None:
             key = "role" if feature in ("prefill", "decode") else feature
             able = ", ".join(sorted(it.name for it in _scheduling() if engine_refusal(it, feature) is None))
-            raise ScenarioError(f"{key} = {value}, not with {label}: {reason}; engines with it: {able}")
+            message = f"is not possible with {label}: {reason}; engines that can: {able}"
+            raise ScenarioError(message, key, value)
 
 
 def _scheduling() -> list[Engine]:

@@ -109,8 +109,9 @@ def check_alternating(spec: ModelSpec) -> None:
     for group in spec.layers:
         if len(group.attentions) != 1 or len(group.ffns) != 1:
             raise ScenarioError(
-                f"afd = ... is not allowed: layers of {spec.name} have {len(group.attentions)} attentions "
-                f"and {len(group.ffns)} feed-forward blocks, not one of each"
+                f"is not possible: layers of {spec.name} have {len(group.attentions)} attentions "
+                f"and {len(group.ffns)} feed-forward blocks, not one of each",
+                "afd",
             )
 
 

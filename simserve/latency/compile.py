@@ -189,7 +189,7 @@ def compile_lockstep_latency(
     `solve_us` is what balancing each batch anew costs per MoE layer.
     """
     if parallelism.pp > 1:
-        raise ScenarioError(f"pp = {parallelism.pp}, allowed: 1 for ranks that step together")
+        raise ScenarioError("is not possible for ranks that step together", "pp", parallelism.pp, "1")
     setting = setting_of(spec, gpu, parallelism, engine=overhead.kernels, lockstep=True, **settings)
     (plan,) = distinct_plans(spec, setting)
     rank = TableLatency(plan, IDEAL)

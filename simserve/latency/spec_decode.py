@@ -218,7 +218,7 @@ def _plan(
     settings: GroupSettings,
 ) -> tuple[Plan, Setting]:
     if parallelism.pp > 1:
-        raise ScenarioError(f"pp = {parallelism.pp}, allowed: 1 with speculation")
+        raise ScenarioError("cannot be combined with speculation", "pp", parallelism.pp, "1")
     setting = setting_of(spec, gpu, parallelism, engine=overhead.kernels, lockstep=lockstep, **settings)
     (plan,) = distinct_plans(spec, setting)
     return plan, setting

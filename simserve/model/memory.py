@@ -319,9 +319,8 @@ def memory_ledger(settings: MemorySettings) -> MemoryLedger:
 def _check(settings: MemorySettings) -> None:
     share = settings.gpu_memory_utilization
     if not 0 < share <= 1:
-        raise ScenarioError(f"gpu_memory_utilization = {share}, allowed: more than 0 and at most 1")
-    for name in ("block_size", "max_num_batched_tokens", "max_num_seqs"):
-        if getattr(settings, name) < 1:
-            raise ScenarioError(f"{name} = {getattr(settings, name)}, allowed: 1 or more")
-    if settings.sequence_tokens is not None and settings.sequence_tokens < 1:
-        raise ScenarioError(f"sequence_tokens = {settings.sequence_tokens}, allowed: 1 or more")
+        raise ScenarioError("", "gpu_memory_utilization", share, "more than 0 and at most 1")
+    for name in ("block_size", "max_num_batched_tokens", "max_num_seqs", "sequence_tokens"):
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            raise ScenarioError("", name, value, "1 or more")

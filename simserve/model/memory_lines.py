@@ -254,7 +254,7 @@ def ffn_ledger(
     try:
         check_parallelism(spec, spread, redundant_experts)
     except ScenarioError as error:
-        raise ScenarioError(f"afd.ffn_gpus = {gpus}: {error}") from error
+        raise ScenarioError(f"is not possible: {error}", "afd.ffn_gpus", gpus) from error
     (weights,) = weight_bytes_per_stage(
         spec, spread, weights_dtype, redundant_experts=redundant_experts, experts_dtype=experts_dtype
     )
@@ -274,9 +274,11 @@ def ffn_ledger(
     needed = sum(size for _, size, _ in rows)
     if needed > gpu.hbm_bytes:
         raise ScenarioError(
-            f"afd.ffn_gpus = {gpus}: {spec.name} needs {(needed - outside) / GB:.1f} GB on each FFN GPU, and "
+            f"is too few: {spec.name} needs {(needed - outside) / GB:.1f} GB on each FFN GPU, and "
             f"{(gpu.hbm_bytes - outside) / GB:.1f} GB of a {gpu.name} may be used ({share:g} of "
-            f"{gpu.hbm_bytes / GB:.1f} GB); more FFN GPUs hold fewer experts each"
+            f"{gpu.hbm_bytes / GB:.1f} GB); more FFN GPUs hold fewer experts each",
+            "afd.ffn_gpus",
+            gpus,
         )
     rows.append(("free", gpu.hbm_bytes - needed, "no KV cache here"))
     return tuple(MemoryLine(*row) for row in rows if row[1])

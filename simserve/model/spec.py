@@ -155,7 +155,7 @@ def pipeline_stages(spec: ModelSpec, pp: int) -> list[Stage]:
     """Return the stages, first to last. Raises `ScenarioError` if there are more stages than layers."""
     total = spec.num_layers
     if not 1 <= pp <= total:
-        raise ScenarioError(f"pp = {pp}, allowed: 1 to {total}: {spec.name} has {total} layers")
+        raise ScenarioError(f"does not fit the {total} layers of {spec.name}", "pp", pp, f"1 to {total}")
     share, left = divmod(total, pp)
     sizes = [share] * pp
     for back in range(2, left + 2):

@@ -102,12 +102,14 @@ def check_parallelism(spec: ModelSpec, parallelism: Parallelism, redundant_exper
     """Raise `ScenarioError` unless the degrees divide the model's heads, layers and experts."""
     for name in ("tp", "pp", "dp", "ep"):
         if getattr(parallelism, name) < 1:
-            raise ScenarioError(f"{name} = {getattr(parallelism, name)}, allowed: a whole number, 1 or more")
+            raise ScenarioError("", name, getattr(parallelism, name), "a whole number, 1 or more")
     group = parallelism.tp * parallelism.dp
     if group % parallelism.ep:
         raise ScenarioError(
-            f"ep = {parallelism.ep} does not divide tp * dp = {group}, the GPUs that experts spread over; "
-            f"allowed: {divisors(group)}"
+            f"does not divide tp * dp = {group}, the GPUs that experts spread over",
+            "ep",
+            parallelism.ep,
+            divisors(group),
         )
     for layers in spec.layers:
         for attention in layers.attentions:
@@ -115,7 +117,7 @@ def check_parallelism(spec: ModelSpec, parallelism: Parallelism, redundant_exper
     for moe in spec.moes:
         _check_experts(spec, moe, parallelism, redundant_experts)
     if parallelism.ep > 1 and not spec.moes:
-        raise ScenarioError(f"ep = {parallelism.ep}, allowed: 1: {spec.name} has no experts")
+        raise ScenarioError(f"is not possible: {spec.name} has no experts", "ep", parallelism.ep, "1")
 
 
 def _check_experts(spec: ModelSpec, moe: MoeFfn, parallelism: Parallelism, redundant: int) -> None:
@@ -124,9 +126,11 @@ def _check_experts(spec: ModelSpec, moe: MoeFfn, parallelism: Parallelism, redun
         fits = redundant + -physical % parallelism.ep
         shared = math.gcd(physical, parallelism.tp * parallelism.dp)
         raise ScenarioError(
-            f"ep = {parallelism.ep} does not divide the {physical} experts of {spec.name} "
-            f"({moe.n_routed_experts} + {redundant} redundant); "
-            f"allowed: {divisors(shared)}, or {fits} redundant experts"
+            f"does not divide the {physical} experts of {spec.name} "
+            f"({moe.n_routed_experts} + {redundant} redundant)",
+            "ep",
+            parallelism.ep,
+            f"{divisors(shared)}, or {fits} redundant experts",
         )
 
 

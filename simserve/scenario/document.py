@@ -213,8 +213,8 @@ def _plain_scalar(node: Any, path: KeyPath, document: Document) -> Any:
     if type(node).__name__ == "ScalarBoolean":
         return bool(node)
     raise ScenarioError(
-        f"{document.place(path)}: {dotted(path)}: expected a number, a word, a list or a mapping, "
-        f"found the {_kind(node)} {node}"
+        f"expected a number, a word, a list or a mapping, found the {_kind(node)} {node}",
+        place=f"{document.place(path)}: {dotted(path)}",
     )
 
 

@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from simserve.errors import ScenarioError, nearest
-from simserve.scenario.document import Document, KeyPath
+from simserve.errors import ScenarioError, UserError, nearest, together
+from simserve.scenario.document import Document, KeyPath, path_of
 from simserve.scenario.part import PATTERNS
 
 MAX_LINES = 10
@@ -23,7 +23,18 @@ _WHICH = ("union_tag_invalid", "union_tag_not_found")
 
 def refuse(document: Document, path: KeyPath, found: Any, allowed: str) -> ScenarioError:
     """Return the error for the value `found` at `path`, saying what is `allowed` there."""
-    return ScenarioError(f"{document.where(path)}: found {_short(found)}, {allowed}")
+    return ScenarioError(f"found {_short(found)}, {allowed}", place=document.where(path))
+
+
+def placed(error: UserError, document: Document, path: KeyPath) -> UserError:
+    """Return an error with the place of its key, which is at `path` or in the mapping there."""
+    if error.place:
+        return error
+    key = path_of(error.key) if error.key else ()
+    full = path if path[len(path) - len(key) :] == key else (*path, *key)
+    if key and full in document.places:
+        return error.at(document.place(full), document.name(full))
+    return error.at(document.where(path))
 
 
 def explain(
@@ -33,7 +44,7 @@ def explain(
     base: KeyPath = (),
     origin: Mapping[str, KeyPath] | None = None,
     also_allowed: Iterable[str] = (),
-) -> ScenarioError:
+) -> UserError:
     """Return one error with a line per problem that validating `model` on the data at `base` found.
 
     `origin` gives the full path of top-level keys that do not stand under `base`; `also_allowed` are keys
@@ -46,63 +57,64 @@ def explain(
         if any(other[: len(path)] == path for other in by_path if other != path):
             del by_path[path]  # the list is only short of its invalid items, which have lines of their own
     unknown = {path: found for path, found in by_path.items() if found[0]["type"] == "extra_forbidden"}
-    lines = [_line(document, path, found, model) for path, found in by_path.items() if path not in unknown]
-    lines += _unknown_lines(document, unknown, model, sorted(also_allowed))
-    if len(lines) > MAX_LINES:
-        lines = [*lines[:MAX_LINES], f"{document.source}: ... and {len(lines) - MAX_LINES:,} more problems"]
-    return ScenarioError("\n".join(lines))
+    found = [_wrong(document, path, bad, model) for path, bad in by_path.items() if path not in unknown]
+    found += _unknown(document, unknown, model, sorted(also_allowed))
+    if len(found) > MAX_LINES:
+        more = ScenarioError(f"... and {len(found) - MAX_LINES:,} more problems", place=document.source)
+        found = [*found[:MAX_LINES], more]
+    return together(found)
 
 
-def _unknown_lines(
+def _unknown(
     document: Document, unknown: dict[KeyPath, list[Any]], model: type[BaseModel], also_allowed: list[str]
-) -> list[str]:
-    """One line per unknown key; for a mapping with many of them, the first few and their number."""
+) -> list[UserError]:
+    """One error per unknown key; for a mapping with many of them, the first few and their number."""
     by_parent: dict[KeyPath, list[KeyPath]] = {}
     for path in unknown:
         by_parent.setdefault(path[:-1], []).append(path)
-    lines = []
+    found: list[UserError] = []
     for parent, children in by_parent.items():
         loc = unknown[children[0]][0]["loc"][:-1]
         allowed = list(dict.fromkeys(_keys_at(model, loc) + also_allowed))
         if len(children) <= 3:
-            lines += [_unknown_line(document, path, allowed, model) for path in children]
+            found += [_unknown_key(document, path, allowed, model) for path in children]
             continue
         names = ", ".join(repr(path[-1]) for path in children[:3])
         where = f"{document.place(children[0])}: {document.name(parent)}"
-        lines.append(
-            f"{where}: {len(children):,} unknown keys: {names} ..."
-            f"{nearest(str(children[0][-1]), allowed)}; allowed: {', '.join(allowed)}"
-        )
-    return lines
+        hint = nearest(str(children[0][-1]), allowed)
+        message = f"{len(children):,} unknown keys: {names} ...{hint}"
+        found.append(ScenarioError(message, allowed=", ".join(allowed), place=where))
+    return found
 
 
-def _unknown_line(document: Document, path: KeyPath, allowed: list[str], model: type[BaseModel]) -> str:
+def _unknown_key(document: Document, path: KeyPath, allowed: list[str], model: type[BaseModel]) -> UserError:
     value = _value_at(document.data, path)
     key = str(path[-1])
     hint = (_elsewhere(model, key) if len(path) == 1 else "") or nearest(key, allowed)
-    return (
-        f"{document.where(path)}: unknown key {key!r} (with the value {_short(value)})"
-        f"{hint}; allowed: {', '.join(allowed)}"
-    )
+    message = f"unknown key {key!r} (with the value {_short(value)}){hint}"
+    return ScenarioError(message, allowed=", ".join(allowed), place=document.where(path))
 
 
-def _line(document: Document, path: KeyPath, problems: list[Any], model: type[BaseModel]) -> str:
+def _wrong(document: Document, path: KeyPath, problems: list[Any], model: type[BaseModel]) -> UserError:
+    """Return the error about what is wrong at `path`."""
+    if problems[0]["type"] == "value_error":
+        error = problems[0]["ctx"]["error"]
+        return placed(error if isinstance(error, UserError) else ScenarioError(str(error)), document, path)
+    return ScenarioError(_sentence(document, path, problems, model), place=document.where(path))
+
+
+def _sentence(document: Document, path: KeyPath, problems: list[Any], model: type[BaseModel]) -> str:
     first = problems[0]
-    where = document.where(path)
     if first["type"] == "missing":
-        return f"{where}: is required and missing"
+        return "is required and missing"
     if first["type"] == "union_tag_not_found":
         kinds = [_literals_of(one, str(path[-1])) for one in _models_at(model, first["loc"])]
-        return (
-            f"{where}: is required and missing; allowed: {', '.join(word for some in kinds for word in some)}"
-        )
-    if first["type"] == "value_error":
-        return f"{where}: {first['ctx']['error']}"
+        return f"is required and missing; allowed: {', '.join(word for some in kinds for word in some)}"
     wanted = list(dict.fromkeys(_wanted(problem) for problem in problems))
     value = _value_at(document.data, path) if first["type"] in _WHICH else first["input"]
     literals = [word for problem in problems for word in _literals(problem)]
     hint = nearest(value, literals) if isinstance(value, str) else ""
-    return f"{where}: found {_short(value)}, allowed: {' or '.join(wanted)}{hint}"
+    return f"found {_short(value)}, allowed: {' or '.join(wanted)}{hint}"
 
 
 def _wanted(problem: Any) -> str:

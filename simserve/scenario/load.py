@@ -13,11 +13,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from simserve.engines.presets import engine_called
-from simserve.errors import ScenarioError, UserError, nearest
+from simserve.errors import ScenarioError, UserError, nearest, together
 from simserve.hardware import gpu_called
 from simserve.paths import data_dir
-from simserve.scenario.document import Document, KeyPath, override, path_of, put, read_document
-from simserve.scenario.explain import explain
+from simserve.scenario.document import (
+    Document,
+    KeyPath,
+    override,
+    parse_document,
+    path_of,
+    put,
+    read_document,
+)
+from simserve.scenario.explain import explain, placed
 from simserve.scenario.part import EngineSpec
 from simserve.scenario.pool_spec import PoolSpec
 from simserve.scenario.spec import STUDIES, Scenario
@@ -130,29 +138,22 @@ class LoadedScenario:
 
     @contextmanager
     def blame(self, *path: str | int) -> Iterator[None]:
-        """Put the place and the path of a value before the message of a user's mistake raised inside.
-
-        A message that begins with `key = ` is about that key inside `path`.
-        """
+        """Give a user's mistake raised inside the place of the value at `path`, or of the key in it."""
         try:
             yield
         except UserError as error:
-            key, equals, _ = str(error).partition(" = ")
-            if equals and (*path, key) in self.document.places:
-                path = (*path, key)
-            where = f"{self.document.where(path)}: "
-            if str(error).startswith(where):
+            if all(one.place for one in error.problems):
                 raise  # raised where the place was known
-            lines = [where + line for line in str(error).splitlines()]
-            raise type(error)("\n".join(lines)) from error
+            raise together(placed(one, self.document, path) for one in error.problems) from error
 
     def file(self, name: str, path: KeyPath) -> Path:
         """Return the file that the value `name` at `path` names; raises `ScenarioError` if there is none."""
         found = find(name, self.folder)
         if found is None:
             raise ScenarioError(
-                f"{self.document.where(path)}: no file {name!r} beside the scenario, in the "
-                f"current folder, or in the data that ships with simserve{nearest(name, around(self.folder))}"
+                f"no file {name!r} beside the scenario, in the current folder, or in the data that ships "
+                f"with simserve{nearest(name, around(self.folder))}",
+                place=self.document.where(path),
             )
         return found
 
@@ -185,6 +186,11 @@ def loaded_mapping(plain: Mapping[str, Any], options: Sequence[str] = ()) -> Loa
     for option in options:
         override(document, option)
     return _whole(document, Path())
+
+
+def loaded_text(text: str, path: Path) -> LoadedScenario:
+    """Validate the text of a scenario file that is to be written to `path`."""
+    return _whole(parse_document(text, str(path)), path.parent)
 
 
 def changed_whole(it: LoadedScenario, options: Sequence[str]) -> LoadedScenario:

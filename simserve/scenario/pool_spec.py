@@ -255,7 +255,7 @@ class PoolSpec(Part):
         """The type of every part of the weights, once nothing is left to the checkpoint."""
         return weight_types(self.weights_dtype, self.experts_dtype)
 
-    def shown(self, key: str) -> str:
-        """Return the value of a key for a message: a number or a word, or `...` for a mapping or a list."""
+    def scalar(self, key: str) -> int | float | str | None:
+        """Return the value of a key if it is a number or a word; None for a mapping or a list."""
         value = getattr(self, key)
-        return str(value) if isinstance(value, int | float | str) else "..."
+        return value if isinstance(value, int | float | str) else None

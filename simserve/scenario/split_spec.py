@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from simserve.core.request import Acceptance
+from simserve.errors import SettingError
 from simserve.latency.overhead import HostLink
 from simserve.model.draft import DraftMethod
 from simserve.scenario.part import Part
@@ -109,7 +110,7 @@ class RoleSwitchSpec(Part):
     @model_validator(mode="after")
     def _apart(self) -> RoleSwitchSpec:
         if self.idle_queue >= self.queue:
-            raise ValueError(f"idle_queue must be below queue = {self.queue}, found {self.idle_queue}")
+            raise SettingError("", "idle_queue", self.idle_queue, f"less than queue = {self.queue}")
         return self
 
 
@@ -199,7 +200,7 @@ class KvTierPolicySpec(Part):
     @model_validator(mode="after")
     def _consistent(self) -> KvTierPolicySpec:
         if self.write == "through" and not self.inclusive:
-            raise ValueError("write: through keeps a copy below, so it needs inclusive: true")
+            raise SettingError("keeps a copy below, so it needs inclusive: true", "write", "through")
         return self
 
 
@@ -248,18 +249,21 @@ class SpeculationSpec(Part):
             found = "none" if self.acceptance is None else "both"
             raise ValueError(f"give exactly one of acceptance and acceptance_length, found {found}")
         if isinstance(self.acceptance, tuple) and len(self.acceptance) != drafts:
-            raise ValueError(
-                f"acceptance = {list(self.acceptance)}, allowed: one number, or num_speculative_tokens = "
-                f"{drafts} of them"
+            raise SettingError(
+                key="acceptance",
+                value=self.acceptance,
+                allowed=f"one number, or num_speculative_tokens = {drafts} of them",
             )
         if self.acceptance_length is not None and self.acceptance_length > drafts + 1:
-            raise ValueError(
-                f"acceptance_length = {self.acceptance_length:g}, allowed: at most "
-                f"num_speculative_tokens + 1 = {drafts + 1}"
+            raise SettingError(
+                key="acceptance_length",
+                value=self.acceptance_length,
+                allowed=f"at most num_speculative_tokens + 1 = {drafts + 1}",
             )
         if (self.model is None) == (self.method == "draft_model"):
-            found = f"model = {self.model}" if self.model else "no model"
-            raise ValueError(f"{found} with method {self.method}; a model belongs to method draft_model")
+            if self.model is None:
+                raise SettingError("needs a model", "method", self.method)
+            raise SettingError(f"belongs to method draft_model, not to {self.method}", "model", self.model)
         return self
 
     @property

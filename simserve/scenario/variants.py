@@ -33,7 +33,9 @@ def with_ratios(document: Document, scenario: Scenario) -> Document:
     total = own[0] * sizes[0] + own[1] * sizes[1]
     splits = [split for split in splits_of(total, *sizes) if split != own]
     if len(splits) >= MOST:
-        raise ScenarioError(f"{where}: {total} GPUs can be split in {len(splits) + 1} ways, allowed: {MOST}")
+        raise ScenarioError(
+            f"{total} GPUs can be split in {len(splits) + 1} ways", allowed=f"{MOST} ways", place=where
+        )
     data = {key: deepcopy(value) for key, value in document.data.items() if key != "ratio"}
     data.setdefault("base_name", name_of(own))
     variants = data.get("compare") or {}
@@ -66,10 +68,10 @@ def _sides(scenario: Scenario, where: str) -> tuple[PoolSpec, PoolSpec]:
     sides = {role: [pool for pool in scenario.pools if pool.role == role] for role in ("prefill", "decode")}
     for role, pools in sides.items():
         if len(pools) != 1:
-            raise ScenarioError(f"{where}: a sweep of ratios needs one {role} pool, found {len(pools)}")
+            raise ScenarioError(f"a sweep of ratios needs one {role} pool, found {len(pools)}", place=where)
     prefill, decode = sides["prefill"][0], sides["decode"][0]
     if prefill.gpu != decode.gpu:
-        raise ScenarioError(f"{where}: {prefill.gpu} and {decode.gpu} cannot take each other's place")
+        raise ScenarioError(f"{prefill.gpu} and {decode.gpu} cannot take each other's place", place=where)
     return prefill, decode
 
 
@@ -166,8 +168,9 @@ def _variant(document: Document, name: str) -> Document:
     for key in FIXED:
         if key in change:
             raise ScenarioError(
-                f"{document.where((*at, key))}: a variant runs under the scenario's {key}; "
-                f"allowed: any other key of a scenario"
+                f"a variant runs under the scenario's {key}",
+                allowed="any other key of a scenario",
+                place=document.where((*at, key)),
             )
     base = {key: value for key, value in document.data.items() if key not in OF_THE_COMPARISON}
     data = merged(base, change)

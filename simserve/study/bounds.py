@@ -7,7 +7,6 @@ from the ledger that simulations use.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -69,7 +68,7 @@ def bound(
         model, profiles, _ = parts.of(one)
         pools = [plan_pool(one, i, model, profiles) for i in range(len(family.pools))]
     except UserError as error:
-        return Bound(0, "", _short(str(error)))
+        return Bound(0, "", _without_places(error))
     for target in targets:
         slow = _too_slow(model, pools, work, target)
         if slow is not None:
@@ -80,12 +79,9 @@ def bound(
     return max(found)
 
 
-def _short(message: str) -> str:
-    """Return what the message says, without the place of the pools that nobody wrote."""
-    return "; ".join(_PLACE.sub("", line) for line in message.splitlines())
-
-
-_PLACE = re.compile(r"^.*?pools\[\d+\][\w.]*: ")
+def _without_places(error: UserError) -> str:
+    """Return what an error says, without the place of the pools that nobody wrote."""
+    return "; ".join(str(one.at("")) for one in error.problems)
 
 
 def _too_slow(model: ModelSpec, pools: Sequence[PlannedPool], work: Workload, target: Target) -> Bound | None:

@@ -202,23 +202,23 @@ def require_capacity(it: LoadedScenario) -> CapacitySpec:
         raise ScenarioError(
             f"{it.document.source}: capacity needs an slo to be held, such as slo: {{ttft_ms: 1000}}"
         )
-    loop = it.scenario.workload.closed_loop
+    loop, place = it.scenario.workload.closed_loop, it.document.where(("capacity", "of"))
     if spec.of == "rate" and loop is not None:
         raise ScenarioError(
-            f"{it.document.where(('capacity', 'of'))}: a closed loop has no rate; "
-            "use of: concurrency, or of: users where users think"
+            "a closed loop has no rate; use of: concurrency, or of: users where users think", place=place
         )
     if spec.of == "users" and (loop is None or loop.users is None):
         raise ScenarioError(
-            f"{it.document.where(('capacity', 'of'))}: users need a pause, such as workload: "
-            "{closed_loop: {users: 100, think_s: {kind: exponential, mean: 30}}}"
+            "users need a pause, such as workload: "
+            "{closed_loop: {users: 100, think_s: {kind: exponential, mean: 30}}}",
+            place=place,
         )
     if spec.of == "concurrency" and loop is not None and loop.users is not None:
-        raise ScenarioError(
-            f"{it.document.where(('capacity', 'of'))}: the workload is one of users; use of: users"
-        )
+        raise ScenarioError("the workload is one of users; use of: users", place=place)
     if spec.of != "rate" and spec.low < 1:
-        raise ScenarioError(f"{it.document.where(('capacity', 'from'))}: {spec.low:g}, a client is the least")
+        raise ScenarioError(
+            "", "capacity.from", spec.low, "1 client or more", it.document.place(("capacity", "from"))
+        )
     return spec
 
 
@@ -240,7 +240,7 @@ def trace_rate(trace: Trace, it: LoadedScenario) -> float:
     span_ns = int(trace.arrival_ns.max() - trace.arrival_ns.min())
     if span_ns <= 0:
         place = it.document.where(("capacity", "of"))
-        raise ScenarioError(f"{place}: all requests arrive at one instant, so there is no rate to scale")
+        raise ScenarioError("all requests arrive at one instant, so there is no rate to scale", place=place)
     return (len(trace) - 1) * NS_PER_S / span_ns
 
 
@@ -339,7 +339,7 @@ def _require_told(
     if short is not None:
         why = missing_words(it, groups[short], spec.longest)
         place = it.document.where(("workload",))
-        raise ScenarioError(f"{place}: {short:g} {UNITS[spec.of]}: {why}")
+        raise ScenarioError(f"{short:g} {UNITS[spec.of]}: {why}", place=place)
 
 
 def _met(rows: Sequence[Row], targets: Sequence[Target], spec: CapacitySpec) -> bool:

@@ -183,7 +183,7 @@ def constrained(
     if all(point.reason for point in points):
         reasons = list(dict.fromkeys(point.reason for point in points))
         place = it.document.where((block, "where"))
-        raise ScenarioError(f"{place}: no point is left of {len(points):,}: {'; '.join(reasons[:5])}")
+        raise ScenarioError(f"no point is left of {len(points):,}: {'; '.join(reasons[:5])}", place=place)
     return points
 
 

@@ -87,7 +87,8 @@ def require_search(it: LoadedScenario) -> SearchSpec:
             if name not in columns():
                 place = it.document.where(("search", side, i))
                 known = ", ".join(columns())
-                raise ScenarioError(f"{place}: no column {name!r}{nearest(name, columns())}; known: {known}")
+                hint = nearest(name, columns())
+                raise ScenarioError(f"no column {name!r}{hint}", allowed=known, place=place)
     for path, values in spec.over.items():
         first = values.low if isinstance(values, Span) else values[0]
         changed(it, {path: round(first) if isinstance(values, Span) and values.whole else first})

@@ -87,8 +87,9 @@ def require_size(it: LoadedScenario) -> SizeSpec:
         raise ScenarioError(f"{it.document.source}: size needs an slo, such as slo: {{ttft_ms: 1000}}")
     if it.scenario.pools[0].afd is not None:  # neither the bounds nor the prices know of its FFN GPUs
         raise ScenarioError(
-            f"{it.document.where(('pools', 0, 'afd'))}: size does not plan FFN GPUs of their own; compare "
-            "such deployments with a sweep over pools.0.afd.ffn_gpus and pools.0.replicas"
+            "size does not plan FFN GPUs of their own; compare such deployments with a sweep over "
+            "pools.0.afd.ffn_gpus and pools.0.replicas",
+            place=it.document.where(("pools", 0, "afd")),
         )
     return spec
 
@@ -260,7 +261,7 @@ class SizeSearch:
         for group in groups:
             if summarised(group.rows, self.targets, self.two_sided)["slo"] == TOO_SHORT:
                 place = self.it.document.where(("workload",))
-                raise ScenarioError(f"{place}: {missing_words(self.it, group, longest)}")
+                raise ScenarioError(missing_words(self.it, group, longest), place=place)
         return [group.rows for group in groups]
 
     def _misses(self, rows: Sequence[Row]) -> bool:
@@ -342,7 +343,7 @@ def _impossible(state: State) -> Entry:
     return {
         "settings": state.family.choices,
         "words": state.family.words,
-        "because": state.bound.impossible.partition(" because ")[2] or state.bound.impossible,
+        "because": state.bound.impossible,
         "units": state.most,
         "nearness": state.bound.nearness,
     }

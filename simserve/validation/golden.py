@@ -62,12 +62,12 @@ _FIELDS: dict[str, dict[str, type]] = {
 class LogRefused(UserError):
     """A log is sound, but tells of something that a replay cannot follow: equal steps would mean nothing."""
 
-    def __init__(self, place: str, keys: dict[str, str]) -> None:
-        """`place`: file and line, or kind of line; `keys`: each key that is not followed, and why."""
-        line = place.rpartition(": ")[2]
+    def __init__(self, place: str, line: str, keys: dict[str, str]) -> None:
+        """`place`: the file; `line`: the kind of line; `keys`: each key that is not followed, and why."""
         self.keys = keys
         self.reason = f"{line} has {', '.join(f'{name} ({why})' for name, why in keys.items())}"
-        super().__init__(f"{place.removesuffix(line)}{self.reason}")
+        super().__init__(self.reason, place=place)
+        self.args = (place, line, keys)
 
 
 @dataclass(frozen=True)
@@ -84,20 +84,20 @@ class Vocabulary:
     def check(self, path: str, head: Row, requests: list[Row], steps: list[Row]) -> None:
         """Raise LogRefused if the settings, a request or a step have a key that is not replayed."""
         settings = {name for name, value in head["config"].items() if self._asks(name, value)}
-        self._refuse(f"{path}, line 1: config", settings, self.settings)
-        self._refuse(f"{path}: a request", set[str]().union(*requests), _REQUEST_KEYS)
-        self._refuse(f"{path}: a step", set[str]().union(*steps), self.steps)
+        self._refuse(f"{path}, line 1", "config", settings, self.settings)
+        self._refuse(path, "a request", set[str]().union(*requests), _REQUEST_KEYS)
+        self._refuse(path, "a step", set[str]().union(*steps), self.steps)
 
     def _asks(self, name: str, value: Any) -> bool:
         """Return whether a setting asks for anything: a feature that is off, or a single stage, does not."""
         off = value is None or value is False or (type(value) is int and value <= 1)
         return name not in self.not_replayed or not off
 
-    def _refuse(self, place: str, told: set[str], known: Collection[str]) -> None:
+    def _refuse(self, place: str, line: str, told: set[str], known: Collection[str]) -> None:
         """Raise LogRefused if `told` has keys beyond the known ones."""
         keys = sorted(told.difference(known, ("kind",)))
         if keys:
-            raise LogRefused(place, {name: self._why(name, known) for name in keys})
+            raise LogRefused(place, line, {name: self._why(name, known) for name in keys})
 
     def _why(self, name: str, known: Collection[str]) -> str:
         feature = self.not_replayed.get(name)

@@ -134,7 +134,7 @@ def start_of(row: MemoryRow, folder: Path) -> Start:
     try:
         return _start(row, folder)
     except ScenarioError as error:
-        raise NotJudged(" ".join(str(error).split())) from error
+        raise NotJudged("; ".join(one.brief for one in error.problems)) from error
 
 
 def _flags(row: MemoryRow) -> list[str]:

@@ -110,7 +110,7 @@ def test_flops_are_two_per_active_parameter_without_the_lookup() -> None:
     ("name", "degrees", "message"),
     [
         ("llama-3.1-70b", {"tp": 3}, "tp = 3 does not divide the 64 attention heads"),
-        ("llama-4-maverick", {"tp": 5}, "tp = 5 neither divides nor is a multiple of 8 KV heads"),
+        ("llama-4-maverick", {"tp": 5}, "tp = 5 neither divides nor is a multiple of the 8 KV heads"),
         ("deepseek-v3", {"tp": 8, "ep": 3}, "ep = 3 does not divide tp . dp = 8"),
         ("deepseek-v3", {"dp": 48, "ep": 48}, "ep = 48 does not divide the 256 experts"),
         ("llama-3.1-8b", {"dp": 2, "ep": 2}, "has no experts"),
@@ -123,7 +123,9 @@ def test_degrees_that_do_not_divide_the_model(name: str, degrees: dict[str, int]
 
 
 def test_more_stages_than_layers() -> None:
-    with pytest.raises(ScenarioError, match="pp = 33, allowed: 1 to 32"):
+    with pytest.raises(
+        ScenarioError, match=r"pp = 33 does not fit the 32 layers of llama-3\.1-8b; allowed: 1 to 32"
+    ):
         weight_bytes_per_gpu(load_model("llama-3.1-8b"), Parallelism(pp=33), "bf16")
 
 

@@ -123,18 +123,26 @@ def test_the_resolved_scenario_gives_the_same(scenario_file: Write, tmp_path: Pa
         (
             "dp: 3",
             "dp: 4\n    ep: 4",
-            r"ep = 4, allowed: 1 with afd: experts spread over afd\.ffn_gpus",
+            r"ep = 4 cannot be combined with afd: experts spread over afd\.ffn_gpus",
         ),
-        ("dp: 3", "dp: 3\n    pp: 2", r"pp = 2, allowed: 1 with afd"),
+        ("dp: 3", "dp: 3\n    pp: 2", r"pp = 2 cannot be combined with afd"),
         ("dp: 3", "dp: 3\n    all2all: nccl", r"all2all = nccl .*afd\.exchange"),
-        ("dp: 3", "dp: 3\n    overlap: {two_batch: true}", r"overlap = \.\.\. .*afd\.microbatches"),
-        ("    price_per_gpu_hour: 2\n", "", r"afd\.price_per_gpu_hour = 5 without price_per_gpu_hour of the"),
-        ("ffn_gpus: 2", "ffn_gpus: 3", r"afd\.ffn_gpus = 3: .* does not divide the 128 experts"),
+        ("dp: 3", "dp: 3\n    overlap: {two_batch: true}", r"overlap cannot be combined .*afd\.microbatches"),
+        ("    price_per_gpu_hour: 2\n", "", r"afd\.price_per_gpu_hour = 5 needs price_per_gpu_hour of the"),
+        (
+            "ffn_gpus: 2",
+            "ffn_gpus: 3",
+            r"afd\.ffn_gpus = 3 is not possible: .* does not divide the 128 experts",
+        ),
         ("gpu: h100_sxm", "gpu: h101_sxm", r"unknown GPU 'h101_sxm' \(did you mean 'h100_sxm'\?\)"),
         ("ffn_gpus: 2", "ffn_gpu: 2", r"unknown key 'ffn_gpu' .*did you mean 'ffn_gpus'"),
-        ("qwen3-30b-a3b", "llama-3.1-8b", r"afd = \.\.\. is not allowed: llama-3\.1-8b has no experts"),
+        ("qwen3-30b-a3b", "llama-3.1-8b", r"afd is not possible: llama-3\.1-8b has no experts"),
         ("qwen3-30b-a3b", "longcat-flash", r"have 2 attentions and 3 feed-forward blocks"),
-        ("qwen3-30b-a3b", "qwen3-235b-a22b", r"afd\.ffn_gpus = 2: .* needs \d+\.\d GB on each FFN GPU"),
+        (
+            "qwen3-30b-a3b",
+            "qwen3-235b-a22b",
+            r"afd\.ffn_gpus = 2 is too few: .* needs \d+\.\d GB on each FFN GPU",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_place(

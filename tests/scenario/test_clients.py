@@ -115,7 +115,7 @@ def test_a_split_and_a_policy_that_cannot_drop_are_refused(monkeypatch):
     with pytest.raises(ScenarioError, match=r"give_up_s = 3.*split"):
         deployment({"preset": "vllm-0.33"}, 2, give_up_s=3.0, pools=pools)
     monkeypatch.setattr(StaticPolicy, "can_drop", False)
-    with pytest.raises(ScenarioError, match=r"give_up_s = 3, not with static: .* cannot drop"):
+    with pytest.raises(ScenarioError, match=r"give_up_s = 3 is not possible with static: .* cannot drop"):
         deployment(ENGINES[3], 2, give_up_s=3.0)
 
 

@@ -79,12 +79,12 @@ def test_few_short_sequences_lower_the_budget() -> None:
         (
             "preset: vllm-0.33, enable_chunked_prefill: false, max_num_batched_tokens: 2048",
             "",
-            r"max_num_batched_tokens = 2,048, allowed without chunked prefill is max_model_len \(131,072\)",
+            r"max_num_batched_tokens = 2,048 is less than max_model_len \(131,072\)",
         ),
         (
             "preset: vllm-0.33, enable_chunked_prefill: false, max_num_batched_tokens: 2048",
             ", max_model_len: 2049",
-            r"max_model_len \(2,049\) or more",
+            r"is less than max_model_len \(2,049\)",
         ),
         (
             "preset: vllm-0.33, max_num_batched_tokens: 512, max_num_seqs: 513",
@@ -104,7 +104,11 @@ def test_few_short_sequences_lower_the_budget() -> None:
         ("preset: vllm-0.33, max_num_partial_prefills: 2", "", "that vLLM 0.33 does not have"),
         ("preset: vllm-0.19, max_num_partial_prefills: 2", "", "Concurrent Partial Prefill is unsupported"),
         ("preset: vllm-0.19, max_num_queued_reqs: 2", "", "that vLLM 0.19 does not have"),
-        ("preset: vllm-0.15, performance_mode: throughput", "", "vLLM 0.15 has no option performance_mode"),
+        (
+            "preset: vllm-0.15, performance_mode: throughput",
+            "",
+            "engine.performance_mode = throughput is not an option of vLLM 0.15",
+        ),
         ("preset: vllm-0.33, kv_offloading_size: 2", "", "kv_tiers"),
         ("preset: vllm-0.33, kv_cache_dtype: fp8", "", "the pool's kv_dtype"),
         ("preset: sglang-0.5.23, min_free_slots_delay: 2", "", "held back"),
@@ -203,7 +207,10 @@ def test_what_is_written_again_is_what_the_server_is_told(tmp_path: Path) -> Non
 
 
 def test_a_chunk_too_small_to_share_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"sharing.yaml:3.*chunked_prefill_size = 6, allowed: 8 or more"):
+    with pytest.raises(
+        ScenarioError,
+        match=r"sharing.yaml:3.*chunked_prefill_size = 6 is too little for dp = 8 ranks to share; allowed: 8",
+    ):
         sharing(tmp_path, ", chunked_prefill_size: 6")
 
 

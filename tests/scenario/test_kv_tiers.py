@@ -50,13 +50,16 @@ def run(folder: Path, pool: str) -> Result:
             "engine: {preset: sglang-0.5.23, block_size: 64, disable_radix_cache: true}",
             "disable_radix_cache: false",
         ),
-        ("kv_tiers: [{kind: cpu, capacity_gib: 1}], engine: {policy: orca}", "engines with it: sglang, vllm"),
+        (
+            "kv_tiers: [{kind: cpu, capacity_gib: 1}], engine: {policy: orca}",
+            "engines that can: sglang, vllm",
+        ),
         (
             "kv_tiers: [{kind: cpu, capacity_gib: 1}], engine: {enable_prefix_caching: false}",
             "prefix_caching",
         ),
         ("kv_tiers: [{kind: cpu, capacity_gib: 1}], pp: 2", "pp = 2"),
-        ("kv_tier_policy: {write: back}", r"pools\[0\].kv_tier_policy: .*without kv_tiers"),
+        ("kv_tier_policy: {write: back}", r"pools\[0\].kv_tier_policy needs kv_tiers"),
         (
             "kv_tiers: [{kind: cpu, capacity_gib: 1}], kv_tier_policy: {write: through, inclusive: false}",
             "needs inclusive: true",
@@ -71,7 +74,9 @@ def test_what_cannot_be_is_refused_with_its_line(tmp_path: Path, pool: str, mess
 
 def test_prompts_without_content_are_refused(tmp_path: Path) -> None:
     head = HEAD.replace("long_context.jsonl.gz", "chat.csv.gz")
-    with pytest.raises(ScenarioError, match=r"scenario.yaml:6: pools\[0\].kv_tiers: .*prompts with content"):
+    with pytest.raises(
+        ScenarioError, match=r"scenario.yaml:6: pools\[0\].kv_tiers needs prompts with content"
+    ):
         deployment(tmp_path, "kv_tiers: [{kind: cpu, capacity_gib: 1}]", head).simulate()
 
 

@@ -57,7 +57,7 @@ def test_a_mean_length_becomes_one_chance_for_all_drafts() -> None:
         ({"acceptance": [0.8, 0.6]}, "num_speculative_tokens = 3 of them"),
         ({"acceptance": None, "acceptance_length": 4.5}, r"at most num_speculative_tokens \+ 1 = 4"),
         ({"model": "llama-3.1-8b"}, "belongs to method draft_model"),
-        ({"method": "draft_model"}, "no model with method draft_model"),
+        ({"method": "draft_model"}, "method = draft_model needs a model"),
         ({"method": "medusa"}, "mtp"),
         ({"acceptance": 1.2}, "less than or equal to 1"),
     ],
@@ -71,8 +71,8 @@ def test_what_contradicts_itself_is_refused(changes: dict[str, Any], words: str)
     ("speculation", "changes", "words"),
     [
         ({**EAGLE, "method": "mtp"}, {}, "llama-3.1-8b ships no prediction layer"),
-        (EAGLE, {"engine": "sglang-0.5.23"}, "not with sglang-0.5.23: its verification windows"),
-        (EAGLE, {"pool": {"pp": 2}}, "pp = 2, allowed: 1 with speculation"),
+        (EAGLE, {"engine": "sglang-0.5.23"}, "is not possible with sglang-0.5.23: its verification windows"),
+        (EAGLE, {"pool": {"pp": 2}}, "pp = 2 cannot be combined with speculation"),
         (
             {**EAGLE, "method": "draft_model", "model": "qwen3-8b"},
             {},

@@ -160,6 +160,6 @@ def test_what_is_only_seen_when_variants_are_built(refused: Refused) -> None:
     wide = "compare:\n  a: {pools: [{gpu: h100_sxm, tp: 3}]}\n  b: {model: llama-3.1-70b}\n  c: {router: x}\n"
     lines = refused(GOOD + wide)
     assert named(
-        lines, "compare.a.pools[0].tp: tp = 3", "(in variant b): llama-3.1-70b does not fit", "router 'x'"
+        lines, "compare.a.pools[0].tp = 3", "(in variant b): llama-3.1-70b does not fit", "router 'x'"
     )
     assert len(lines) == 3

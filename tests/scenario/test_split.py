@@ -142,7 +142,10 @@ REFUSED = [
     (["engine=sglang-0.5.23", "transfer.on_failure=recompute"], "compute no prompts"),
     (["router=session_affinity", "role_switch={}"], "remembers its replicas"),
     (["engine=sglang-0.5.23", "role_switch={}"], "cannot change sides"),
-    (["pools.0.pp=2", "pools.0.tp=2", "transfer.overlap=layer"], "pp = 2, dp = 1 and transfer.overlap"),
+    (
+        ["pools.0.pp=2", "pools.0.tp=2", "transfer.overlap=layer"],
+        "pp = 2 cannot be combined with transfer.overlap",
+    ),
 ]
 
 

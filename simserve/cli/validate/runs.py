@@ -250,7 +250,7 @@ def memory(
     console.print(_rooms(judged), _terms(judged))
     for one in outcomes:
         if one.reason:
-            print(f"not judged: {one.row.text('run_id')}: {one.reason.partition('; supported:')[0]}")
+            print(f"not judged: {one.row.text('run_id')}: {one.reason}")
     _print_summary(compared.summary(outcomes))
 
 

@@ -192,7 +192,7 @@ class SglangParams(PolicyParams):
         chunk = self.chunked_prefill_size
         if 0 < chunk < dp:
             raise ScenarioError(
-                f"chunked_prefill_size = {chunk}, allowed: {dp} or more: dp = {dp} ranks share it"
+                f"is too little for dp = {dp} ranks to share", "chunked_prefill_size", chunk, f"{dp} or more"
             )
         return self.model_copy(
             update={

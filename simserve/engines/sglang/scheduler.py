@@ -52,7 +52,7 @@ class SglangPolicy(Scheduler):
         Raises ScenarioError for more than one lane: pipeline parallelism is not modelled.
         """
         if lanes != 1:
-            raise ScenarioError(f"pp = {lanes}, allowed: 1: policy 'sglang' models no pipeline parallelism")
+            raise ScenarioError("is not modelled with policy sglang", "pp", lanes, "1")
         eviction, cache = params.radix_eviction_policy, not params.disable_radix_cache
         pool = RadixPool(kv_blocks * block_size, block_size, eviction, cache)
         self.params = params
@@ -189,7 +189,7 @@ class SglangPolicy(Scheduler):
         pool = self.state.pool
         if content is None or not pool.cache:
             why = "prompts with content" if content is None else "the radix cache"
-            raise ScenarioError(f"kv_tiers = ... is not allowed: they need {why}")
+            raise ScenarioError(f"needs {why}", "kv_tiers")
         names = RunContent(self._text, pool.page_size)
         pool.tree.put_above(tiers, names)
         return Loads(pool, tiers, names)

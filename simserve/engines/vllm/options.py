@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from simserve.engines.base import PolicyParams
-from simserve.errors import ScenarioError
+from simserve.errors import ScenarioError, SettingError
 
 # Options of vLLM that bear on scheduling or the KV cache and are not modelled, and why.
 #
@@ -186,30 +186,30 @@ class VllmParams(PolicyParams):
         budget, seqs = self.max_num_batched_tokens, self.max_num_seqs
         if not self.enable_chunked_prefill and budget < max_model_len:
             raise ScenarioError(
-                f"max_num_batched_tokens = {budget:,}, allowed without chunked prefill is max_model_len "
-                f"({max_model_len:,}) or more, for a prompt must fit in one step; lower max_model_len, "
-                "or set enable_chunked_prefill: true"
+                f"is less than max_model_len ({max_model_len:,}), but without chunked prefill a prompt must "
+                "fit in one step; raise it, lower max_model_len, or set enable_chunked_prefill: true",
+                "max_num_batched_tokens",
+                budget,
             )
         if budget < seqs:
-            raise ScenarioError(
-                f"max_num_seqs = {seqs:,}, allowed: at most max_num_batched_tokens ({budget:,})"
-            )
+            raise _too_many("max_num_seqs", seqs, "max_num_batched_tokens", budget)
         if self.max_num_active_seqs is not None and self.max_num_active_seqs > seqs:
-            active = self.max_num_active_seqs
-            raise ScenarioError(f"max_num_active_seqs = {active:,}, allowed: at most max_num_seqs ({seqs:,})")
+            raise _too_many("max_num_active_seqs", self.max_num_active_seqs, "max_num_seqs", seqs)
         if self.long_prefill_token_threshold > max_model_len and self.version == "0.33":
-            raise ScenarioError(
-                f"long_prefill_token_threshold = {self.long_prefill_token_threshold:,}, allowed: at most "
-                f"max_model_len ({max_model_len:,})"
-            )
+            threshold = self.long_prefill_token_threshold
+            raise _too_many("long_prefill_token_threshold", threshold, "max_model_len", max_model_len)
 
     @model_validator(mode="after")
     def _known_to_the_version(self) -> VllmParams:
         """Refuse options that the version does not have, unless they are at their default."""
         for name in _UNKNOWN[self.version]:
             if getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"vLLM {self.version} has no option {name}")
+                raise SettingError(f"is not an option of vLLM {self.version}", name, getattr(self, name))
         return self
+
+
+def _too_many(key: str, value: int, other: str, most: int) -> ScenarioError:
+    return ScenarioError(key=key, value=value, allowed=f"at most {other} ({most:,})")
 
 
 _UNKNOWN = {

@@ -232,7 +232,7 @@ class VllmPolicy(Admission, Scheduler):
             return None
         if content is None or not isinstance(self.pool, PrefixCache) or lanes > 1:
             why = "prompts with content" if content is None else "prefix caching, full attention and pp = 1"
-            raise ScenarioError(f"kv_tiers = ... is not allowed: they need {why}")
+            raise ScenarioError(f"needs {why}", "kv_tiers")
         return Loads(self.pool, tiers, content, self.queue)
 
     def _empty_group(self) -> DecodeGroup:

@@ -121,7 +121,7 @@ class VllmDraftingPolicy(VllmPolicy):
     ) -> None:
         """As `VllmPolicy`, without pipeline stages, sliding-window groups and KV tiers."""
         if lanes > 1 or any(options.values()):
-            raise ScenarioError("speculation needs pp = 1, one KV group and no KV tiers")
+            raise ScenarioError("needs pp = 1, one KV group and no KV tiers", "speculation")
         super().__init__(
             params, kv_blocks=kv_blocks, block_size=block_size, max_model_len=max_model_len, content=content
         )

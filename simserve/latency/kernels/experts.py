@@ -130,8 +130,10 @@ class RoutedExperts:
         kernels = rows.values("kernel") if rows is not None else []
         there = [it for it, parts in KERNELS_OF.items() if any(part in k for k in kernels for part in parts)]
         raise ScenarioError(
-            f"moe_backend = {backend}: no table of {self.machine.gpu} has its kernels with {dtype} weights; "
-            f"measured there: {', '.join(there) or 'none'}"
+            f"is in no table of {self.machine.gpu} with {dtype} weights",
+            "moe_backend",
+            backend,
+            ", ".join(there) or "none",
         )
 
     def cost(self, tokens: Float64) -> Cost:

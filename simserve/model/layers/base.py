@@ -284,8 +284,7 @@ class Attention(ABC):
         heads = self.num_attention_heads
         if heads % tp:
             raise ScenarioError(
-                f"tp = {tp} does not divide the {heads} attention heads of {model}; "
-                f"allowed: {divisors(heads)}"
+                f"does not divide the {heads} attention heads of {model}", "tp", tp, divisors(heads)
             )
 
 

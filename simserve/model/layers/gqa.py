@@ -168,7 +168,9 @@ class GqaAttention(Attention):
         super().check_tp(model, tp)
         heads = self.num_key_value_heads
         if heads % tp and tp % heads:
-            raise ScenarioError(f"tp = {tp} neither divides nor is a multiple of {heads} KV heads of {model}")
+            raise ScenarioError(
+                f"neither divides nor is a multiple of the {heads} KV heads of {model}", "tp", tp
+            )
 
     @property
     def brief(self) -> str:

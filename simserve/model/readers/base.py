@@ -254,8 +254,8 @@ def _architecture(fields: Mapping[str, Any], place: str) -> str:
     if not named:
         raise ScenarioError(f"{place}: neither 'model_type' nor 'architectures' says what the model is")
     raise ScenarioError(
-        f"{place}: architecture {' / '.join(named)} is not supported{nearest(named[0], known)}; "
-        f"supported: {', '.join(name for name in known if name.islower())}"
+        f"{place}: architecture {' / '.join(named)} is not supported{nearest(named[0], known)}",
+        allowed=", ".join(name for name in known if name.islower()),
     )
 
 
