@@ -93,17 +93,12 @@ def test_names_are_those_of_the_page() -> None:
 
 
 def test_a_router_is_a_package_and_a_decorator() -> None:
-    from simserve.router.base import RouterParams
+    from simserve.router.base import Router
 
     for _ in range(2):  # a cell that is run again
 
         @simserve.router("test_to_the_last")
-        class Last:
-            Params = RouterParams
-
-            def __init__(self, params: RouterParams, *, seed: int) -> None:
-                pass
-
+        class Last(Router):
             def choose(self, request: Any, targets: Any, now_ns: int) -> int:
                 return len(targets) - 1
 

@@ -27,14 +27,14 @@ SCENARIO = tiny_mapping(
 OWN = '''
 from pydantic import Field
 from simserve.engines.orca import OrcaPolicy
-from simserve.router.base import RouterParams
+from simserve.router.base import Router, RouterParams
 
 
 class PinnedParams(RouterParams):
     target: int = Field(default=0, ge=0)
 
 
-class Pinned:
+class Pinned(Router):
     """Everything to one replica."""
 
     Params = PinnedParams

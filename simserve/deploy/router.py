@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import Any
 
 from pydantic import ValidationError
@@ -10,8 +9,7 @@ from pydantic import ValidationError
 from simserve.core import Trace
 from simserve.deploy.engine import component
 from simserve.errors import ScenarioError
-from simserve.kvcache.content import TraceContent
-from simserve.router.base import ROUTERS, Router, RouterParams
+from simserve.router.base import ROUTERS, Known, Router, RouterParams
 from simserve.scenario.explain import explain
 from simserve.scenario.load import LoadedScenario
 from simserve.scenario.part import RouterSpec
@@ -37,14 +35,14 @@ def check_router(it: LoadedScenario) -> None:
 
 
 def build_router(it: LoadedScenario, trace: Trace, engine_block_size: int, role: str = "mixed") -> Router:
-    """Return a fresh router; what its constructor asks for by name is taken from the trace.
+    """Return a fresh router, which knows what the trace says of prompts and sessions.
 
     `role` is that of the replicas among which it chooses.
     """
     spec = router_of(it, role)
     key = "router" if role != "decode" or it.scenario.decode_router is None else "decode_router"
     router, params = _router_and_params(it, spec, key)
-    return router(params, seed=it.scenario.seed, **offered(router, trace, engine_block_size))
+    return router.made(params, it.scenario.seed, known_of(trace, engine_block_size))
 
 
 def router_of(it: LoadedScenario, role: str) -> RouterSpec:
@@ -64,28 +62,23 @@ def router_of(it: LoadedScenario, role: str) -> RouterSpec:
     return RouterSpec.model_validate({**router.as_mapping(), **own}) if router.kind == "dynamo_kv" else router
 
 
-def offered(router: type, trace: Trace, engine_block_size: int) -> dict[str, Any]:
-    """Return what the router's constructor asks for by name (see `router.base.Router`), from the trace."""
-    block_size = max(engine_block_size, trace.block_tokens, LEAST_BLOCK_TOKENS)
-    known = {
-        "content": lambda: TraceContent.of(trace, block_size),
-        "block_size": lambda: block_size,
-        "sessions": lambda: None if trace.session is None else trace.session.tolist(),
-    }
-    wanted = signature(router).parameters
-    return {name: make() for name, make in known.items() if name in wanted}
+def known_of(trace: Trace, engine_block_size: int) -> Known:
+    """Return what routers may know of the trace's requests beforehand."""
+    return Known(trace, max(engine_block_size, trace.block_tokens, LEAST_BLOCK_TOKENS))
 
 
 def router_assumptions(it: LoadedScenario, trace: Trace, engine_block_size: int) -> tuple[str, ...]:
     """Return what a report must say of the router, such as that it cannot know what prompts share."""
     kind = it.scenario.router.kind
-    lines = getattr(build_router(it, trace, engine_block_size), "assumptions", ())
-    return tuple(f"router {kind}: {line}" for line in lines)
+    router = build_router(it, trace, engine_block_size)
+    return tuple(f"router {kind}: {line}" for line in router.assumptions)
 
 
-def _router_and_params(it: LoadedScenario, spec: RouterSpec, key: str) -> tuple[type, RouterParams]:
+def _router_and_params(it: LoadedScenario, spec: RouterSpec, key: str) -> tuple[type[Router], RouterParams]:
     with it.blame(key):
         router = component(ROUTERS, spec.kind, ("Params", "choose"))
+        if not issubclass(router, Router):
+            raise ScenarioError(f"router {spec.kind!r} is no subclass of simserve.router.base.Router")
     try:
         return router, router.Params.model_validate(spec.options, strict=True)
     except ValidationError as error:

@@ -16,7 +16,16 @@ from pydantic import Field
 
 from simserve.core import Request
 from simserve.kvcache import Content
-from simserve.router.base import ROUTERS, UNKNOWN_CONTENT, PromptBlocks, Rotation, StateParams, Target
+from simserve.router.base import (
+    ROUTERS,
+    UNKNOWN_CONTENT,
+    Known,
+    PromptBlocks,
+    Rotation,
+    Router,
+    StateParams,
+    Target,
+)
 
 # Consistent hashing: a ring of virtual nodes, keyed by session or by the beginning of the prompt.
 #
@@ -42,7 +51,7 @@ class ConsistentHashParams(StateParams):
 
 
 @ROUTERS.register("consistent_hash")
-class ConsistentHashRouter:
+class ConsistentHashRouter(Router):
     """The first replica on the ring after the request's hash that may take it."""
 
     Params = ConsistentHashParams
@@ -69,6 +78,13 @@ class ConsistentHashRouter:
             self.assumptions = ("the trace has no sessions: every request is hashed on its own",)
         elif params.hash_on == "prefix" and content is None:
             self.assumptions = (UNKNOWN_CONTENT,)
+
+    @classmethod
+    def made(cls, params: ConsistentHashParams, seed: int, known: Known) -> Router:
+        """Return one that knows what the trace says of prompts and sessions."""
+        return cls(
+            params, seed=seed, content=known.content, block_size=known.block_size, sessions=known.sessions
+        )
 
     def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:
         """Return the replica that the ring gives."""
@@ -117,7 +133,7 @@ class SessionAffinityParams(StateParams):
 
 
 @ROUTERS.register("session_affinity")
-class SessionAffinityRouter:
+class SessionAffinityRouter(Router):
     """The session's replica, else the least outstanding requests."""
 
     Params = SessionAffinityParams
@@ -132,6 +148,11 @@ class SessionAffinityRouter:
         self._sessions = sessions
         self._home: dict[int, int] = {}
         self._rotation = Rotation()
+
+    @classmethod
+    def made(cls, params: SessionAffinityParams, seed: int, known: Known) -> Router:
+        """Return one that knows what the trace says of prompts and sessions."""
+        return cls(params, seed=seed, sessions=known.sessions)
 
     def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:
         """Return the session's replica, or give it one."""

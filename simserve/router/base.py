@@ -1,19 +1,22 @@
 """The contract of a router: which replica gets an arriving request, and what a router may know.
 
 A router sees replicas as of its last refresh (`refresh_ms`; 0: as of this instant). What it has sent itself,
-and what came back, it knows at once: `first_token` and `ended` tell it, if it has methods of these names.
+and what came back, it knows at once: `first_token` and `ended` tell it, if it wants to hear of them.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Container, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from simserve.core import Request
+from simserve.core import Request, Trace
 from simserve.kvcache import Content
+from simserve.kvcache.content import TraceContent
 from simserve.registry import Registry
 from simserve.units import ms_to_ns
 
@@ -94,46 +97,83 @@ class Target(Protocol):
         ...
 
 
-class Router(Protocol):
-    """Chooses a replica for each arrival; must be deterministic given its seed.
+@dataclass(frozen=True)
+class Known:
+    """What may be known of a workload's requests beforehand: what their prompts share, and their sessions."""
 
-    Built as `Class(params, seed=...)`. A constructor may also ask, by these names, for `content` (keys of
-    prompt blocks, or None if the trace does not say), `block_size` (tokens per such block) and `sessions`
-    (the session of each request by its id, or None). Optional members: `refresh_ns` (see `StateParams`),
-    `first_token(request, now_ns)`, `ended(request, now_ns)` (finished or refused), and `assumptions`
-    (strings for the report). One that holds requests back is a `HoldingRouter`.
-    """
+    trace: Trace
+    block_size: int
+    """Tokens of the blocks in which prompts are looked at."""
 
+    @property
+    def content(self) -> Content | None:
+        """Keys of prompt blocks; None if the trace does not say what prompts share."""
+        return TraceContent.of(self.trace, self.block_size)
+
+    @property
+    def sessions(self) -> list[int] | None:
+        """The session of each request by its id; None if the trace has none."""
+        return None if self.trace.session is None else self.trace.session.tolist()
+
+
+class Router(ABC):
+    """Chooses a replica for each arrival; must be deterministic given its seed."""
+
+    Params: ClassVar[type[RouterParams]] = RouterParams
+    """Its settings, as a scenario writes them."""
+    hears_first_tokens: ClassVar[bool] = False
+    """True if it is told of every first token."""
+    hears_ends: ClassVar[bool] = False
+    """True if it is told of every request that finished, was refused or dropped."""
+    refresh_ns: int = 0
+    """How old its view of the replicas may be (see `StateParams`); 0: as of now."""
+    assumptions: tuple[str, ...] = ()
+    """What a report must say of it."""
+    may_hold: bool = False
+    """True if it may hold requests back; it is then a `HoldingRouter`."""
+
+    def __init__(self, params: Any, *, seed: int) -> None:
+        """`params` are of its `Params`."""
+        self.params = params
+        self.seed = seed
+
+    @classmethod
+    def made(cls, params: RouterParams, seed: int, known: Known) -> Router:
+        """Return a fresh router; one that looks at prompts or sessions takes them from what is `known`."""
+        return cls(params, seed=seed)
+
+    @abstractmethod
     def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int | None:
         """Return the index of the target that gets `request`; always the same targets in the same order.
 
         None, from a `HoldingRouter` only: nobody yet.
         """
-        ...
+
+    def first_token(self, request: Request, now_ns: int) -> None:
+        """Take note of a request's first token, if `hears_first_tokens`."""
+        return
+
+    def ended(self, request: Request, now_ns: int) -> None:
+        """Take note of a request's end, if `hears_ends`."""
+        return
 
 
-@runtime_checkable
-class HoldingRouter(Router, Protocol):
-    """A router with a queue of its own; it is asked even if there is one replica."""
+class HoldingRouter(Router):
+    """A router with a queue of its own; while it `may_hold` it is asked even if there is one replica."""
 
-    @property
-    def may_hold(self) -> bool:
-        """False if, with its settings, it never holds a request back."""
-        ...
-
+    @abstractmethod
     def release(self, targets: Sequence[Target], now_ns: int) -> tuple[Request, int] | None:
         """Return the held request that goes to a target now, and which; None: all stay.
 
         Asked after every first token and every end, until it returns None.
         """
-        ...
 
+    @abstractmethod
     def withdraw(self, request: Request) -> None:
         """Forget a held request: its client gave up."""
-        ...
 
 
-ROUTERS: Registry[type] = Registry("router", "simserve.router", "simserve.engines")
+ROUTERS: Registry[type[Router]] = Registry("router", "simserve.router", "simserve.engines")
 """An engine's own router is in the engine's folder."""
 
 

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from simserve.core import Request
 from simserve.kvcache import Content
-from simserve.router.base import ROUTERS, Prompt, PromptBlocks, StateParams, Target
+from simserve.router.base import ROUTERS, Known, Prompt, PromptBlocks, Router, StateParams, Target
 from simserve.units import seconds_to_ns
 
 # What a gateway believes to be cached where: every prompt that it sent, per worker, least recently used out.
@@ -161,7 +161,7 @@ class CacheAwareParams(StateParams):
 
 
 @ROUTERS.register("cache_aware")
-class CacheAwareRouter:
+class CacheAwareRouter(Router):
     """Longest known prefix while load is in balance, least load otherwise."""
 
     Params = CacheAwareParams
@@ -181,6 +181,11 @@ class CacheAwareRouter:
         """Evictions made so far."""
         self._processed: Counter[int] = Counter()
         """Requests sent to each worker so far."""
+
+    @classmethod
+    def made(cls, params: CacheAwareParams, seed: int, known: Known) -> Router:
+        """Return one that knows what the trace says of prompts and sessions."""
+        return cls(params, seed=seed, content=known.content, block_size=known.block_size)
 
     def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:
         """Return a worker and note that it gets the prompt."""

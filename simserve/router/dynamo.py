@@ -27,7 +27,16 @@ from pydantic import Field, field_validator
 
 from simserve.core import Request
 from simserve.kvcache import Content
-from simserve.router.base import ROUTERS, Prompt, PromptBlocks, RouterParams, Target
+from simserve.router.base import (
+    ROUTERS,
+    HoldingRouter,
+    Known,
+    Prompt,
+    PromptBlocks,
+    Router,
+    RouterParams,
+    Target,
+)
 from simserve.router.dynamo_state import Active, AssumedCache, QueuePolicy, RouterQueue, Sent
 from simserve.units import seconds_to_ns
 
@@ -109,10 +118,12 @@ class DynamoParams(RouterParams):
 
 
 @ROUTERS.register("dynamo_kv")
-class DynamoKvRouter:
+class DynamoKvRouter(HoldingRouter):
     """Least prompt work plus decode load."""
 
     Params = DynamoParams
+    hears_first_tokens = True
+    hears_ends = True
 
     def __init__(
         self, params: DynamoParams, *, seed: int, content: Content | None = None, block_size: int = 16
@@ -137,6 +148,11 @@ class DynamoKvRouter:
     def may_hold(self) -> bool:
         """Whether requests may have to wait here."""
         return self._params.queue_threshold is not None
+
+    @classmethod
+    def made(cls, params: DynamoParams, seed: int, known: Known) -> Router:
+        """Return one that knows what the trace says of prompts and sessions."""
+        return cls(params, seed=seed, content=known.content, block_size=known.block_size)
 
     def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int | None:
         """Return the worker with the least cost, or one drawn by cost; None while all are busy."""

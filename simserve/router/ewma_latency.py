@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field
 
 from simserve.core import Request
-from simserve.router.base import ROUTERS, InFlight, Rotation, RouterParams, Target
+from simserve.router.base import ROUTERS, InFlight, Rotation, Router, RouterParams, Target
 from simserve.units import seconds_to_ns
 
 
@@ -67,10 +67,12 @@ class MovingAverage:
 
 
 @ROUTERS.register("ewma_latency")
-class EwmaLatencyRouter:
+class EwmaLatencyRouter(Router):
     """Smallest average latency, times the requests in flight there."""
 
     Params = EwmaLatencyParams
+    hears_first_tokens = True
+    hears_ends = True
 
     def __init__(self, params: EwmaLatencyParams, *, seed: int) -> None:
         """Nothing is random."""

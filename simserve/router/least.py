@@ -8,20 +8,20 @@ between two refreshes see the same numbers, and follow each other to the same re
 from __future__ import annotations
 
 import random
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 
 from pydantic import Field
 
 from simserve.core import Request
 from simserve.errors import ScenarioError
-from simserve.router.base import ROUTERS, Rotation, RouterParams, StateParams, Target
+from simserve.router.base import ROUTERS, Rotation, Router, RouterParams, StateParams, Target
 
 # Each replica in turn.
 
 
 @ROUTERS.register("round_robin")
-class RoundRobinRouter:
+class RoundRobinRouter(Router):
     """Replica 0, 1, 2 ... and again."""
 
     Params = RouterParams
@@ -40,7 +40,7 @@ class RoundRobinRouter:
 
 
 @ROUTERS.register("random")
-class RandomRouter:
+class RandomRouter(Router):
     """Uniformly random, seeded."""
 
     Params = RouterParams
@@ -55,7 +55,7 @@ class RandomRouter:
 
 
 @ROUTERS.register("power_of_two")
-class PowerOfTwoRouter:
+class PowerOfTwoRouter(Router):
     """Of two replicas drawn at random, the one with fewer outstanding requests (ties: the first drawn)."""
 
     Params = StateParams
@@ -77,7 +77,7 @@ class PowerOfTwoRouter:
         return first
 
 
-class _Least(ABC):
+class _Least(Router):
     """Chooses the target with the smallest load."""
 
     Params = StateParams
@@ -150,7 +150,7 @@ class LengthThresholdParams(StateParams):
 
 
 @ROUTERS.register("length_threshold")
-class LengthThresholdRouter:
+class LengthThresholdRouter(Router):
     """Least outstanding requests among the replicas for this length."""
 
     Params = LengthThresholdParams

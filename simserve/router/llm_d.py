@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from simserve.core import Request
 from simserve.errors import ScenarioError
 from simserve.kvcache import Content
-from simserve.router.base import ROUTERS, PromptBlocks, StateParams, Target
+from simserve.router.base import ROUTERS, Known, PromptBlocks, Router, StateParams, Target
 from simserve.router.llm_d_scorers import ApproximateIndex, Memory, Situation, scorers
 
 ScorerName = Literal[
@@ -103,10 +103,11 @@ class LlmDParams(StateParams):
 
 
 @ROUTERS.register("llm_d")
-class LlmDRouter:
+class LlmDRouter(Router):
     """Highest weighted sum of scores."""
 
     Params = LlmDParams
+    hears_ends = True
 
     def __init__(
         self,
@@ -134,6 +135,13 @@ class LlmDRouter:
         self.assumptions: tuple[str, ...] = prompts.assumptions if self._approximates else ()
         if sessions is None and self._weights.get("session-affinity-scorer"):
             self.assumptions += ("the trace has no sessions: session-affinity-scorer has no effect",)
+
+    @classmethod
+    def made(cls, params: LlmDParams, seed: int, known: Known) -> Router:
+        """Return one that knows what the trace says of prompts and sessions."""
+        return cls(
+            params, seed=seed, content=known.content, block_size=known.block_size, sessions=known.sessions
+        )
 
     def choose(self, request: Request, targets: Sequence[Target], now_ns: int) -> int:
         """Return the target with the highest sum; raises `ScenarioError` if none may take the request."""

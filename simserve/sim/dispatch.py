@@ -26,10 +26,10 @@ class Desk:
         self._holding = router if isinstance(router, HoldingRouter) and router.may_hold else None
         self._held: dict[int, Send] = {}
         """How each request that the router holds goes on, by id."""
-        self._refresh_ns: int = getattr(router, "refresh_ns", 0)
+        self._refresh_ns = router.refresh_ns
         self.replace(replicas)
-        self._tell_first_token: Hook | None = getattr(router, "first_token", None) if self.asks else None
-        self._tell_ended: Hook | None = getattr(router, "ended", None) if self.asks else None
+        self._tell_first_token = router.first_token if self.asks and router.hears_first_tokens else None
+        self._tell_ended = router.ended if self.asks and router.hears_ends else None
 
     def replace(self, replicas: Sequence[Replica]) -> None:
         """Choose among these replicas from now on (only routers without a memory of replicas stand that)."""

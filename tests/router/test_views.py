@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from simserve.core import Request, Result, Trace
-from simserve.deploy.router import offered
+from simserve.deploy.router import known_of
 from simserve.engines.base import POLICIES
 from simserve.engines.sglang.sequence import trace_content
 from simserve.kvcache.content import TraceContent
-from simserve.router.base import ROUTERS, Target
+from simserve.router.base import ROUTERS, Router, Target
 from simserve.sim import ReplicaSpec, simulate
 from tests.laws.checkers import all_laws, results_agree
 from tests.laws.world import make_trace
@@ -90,7 +90,7 @@ def run(trace: Trace, policy: str, router: Any, latency: str = "uneven", **optio
 
 def make_router(name: str, trace: Trace, **options: Any) -> Any:
     router = ROUTERS.get(name)
-    return router(router.Params(**options), seed=3, **offered(router, trace, BLOCK))
+    return router.made(router.Params(**options), 3, known_of(trace, BLOCK))
 
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
@@ -157,7 +157,7 @@ def test_the_routers_queue_holds_requests_until_the_worker_has_computed_the_prom
     )
 
 
-class Watching:
+class Watching(Router):
     """Sends requests in turn and writes down what it sees."""
 
     def __init__(self, refresh_ns: int) -> None:

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from simserve.core import Request
-from simserve.router.base import ROUTERS, InFlight, StateParams, Target
+from simserve.router.base import ROUTERS, InFlight, Router, StateParams, Target
 
 
 class VllmDpParams(StateParams):
@@ -32,10 +32,11 @@ class VllmDpParams(StateParams):
 
 
 @ROUTERS.register("vllm_dp")
-class VllmDpRouter:
+class VllmDpRouter(Router):
     """Lowest score over the last reports and what was sent since."""
 
     Params = VllmDpParams
+    hears_ends = True
 
     def __init__(self, params: VllmDpParams, *, seed: int) -> None:
         """Nothing is random."""
