@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,14 @@ from simserve.core import Result, Trace
 from simserve.deploy.pool import BuiltPool, build_pool
 from simserve.deploy.pool_plan import beyond_node
 from simserve.deploy.router import build_router, check_router, router_assumptions
-from simserve.deploy.split import build_split, check_roles, check_split, is_split, split_assumptions
+from simserve.deploy.split import (
+    balance_of,
+    build_split,
+    check_roles,
+    check_split,
+    is_split,
+    split_assumptions,
+)
 from simserve.deploy.workload import build_trace, check_give_up, give_up_ns
 from simserve.errors import UserError
 from simserve.latency.tables.profiles import ProfileStore
@@ -70,6 +78,11 @@ class Deployment:
     def split_assumptions(self) -> tuple[str, ...]:
         """What was taken for granted about a prefill/decode split, in words."""
         return split_assumptions(self.loaded, self.pools, self.trace)
+
+    @cached_property
+    def balance(self) -> str:
+        """What the balance formula says of a split, in a sentence; "" where it says nothing."""
+        return balance_of(self.loaded, self.pools, self.trace)
 
     @property
     def slo(self) -> Slo | None:

@@ -150,6 +150,7 @@ def manifest_of(deployment: Deployment, command: str) -> dict[str, Any]:
         "router": router_words(scenario.router),
         "profiles": {f"{name}.parquet": digest for name, digest in deployment.profiles.hashes().items()},
         "assumptions": assumptions(deployment),
+        **({"balance": deployment.balance} if deployment.balance else {}),
         "currency": scenario.currency,
         "slo": scenario.slo.limits() if scenario.slo else None,
         "slo_asked": scenario.slo.model_dump(include={"attainment", "percentiles"}) if scenario.slo else None,
@@ -170,7 +171,7 @@ def assumptions(deployment: Deployment) -> list[str]:
     lines = [f"model {deployment.model.name}: {deployment.model.source}"]
     lines += [line for pool in deployment.pools for line in pool.assumptions]
     lines += deployment.router_assumptions
-    lines += deployment.split_assumptions
+    lines += [*deployment.split_assumptions, *([deployment.balance] if deployment.balance else [])]
     lines += [f"profile {note}" for note in deployment.profiles.notes()]
     return list(dict.fromkeys(lines))
 
@@ -206,6 +207,7 @@ def _trace(trace: Trace) -> dict[str, Any]:
         "sha256": origin.sha256,
         "assumptions": list(origin.assumptions),
         "changes": list(origin.changes),
+        "prefixes_known": trace.block_ids is not None or origin.format == "synthetic",
         **({"columns": dict(origin.columns)} if origin.columns else {}),
         "requests": len(trace),
         "requests_sha256": requests_sha256(trace.prompt_tokens, trace.output_tokens),
@@ -239,6 +241,7 @@ def _pool(pool: BuiltPool) -> dict[str, Any]:
         "block_size": pool.engine.block_size,
         "max_model_len": pool.limit.tokens,
         "limit_reason": pool.limit.reason,
+        "limit_asked": pool.limit.asked,
         "price_per_gpu_hour": spec.price_per_gpu_hour,
         **_ffn(pool),
     }

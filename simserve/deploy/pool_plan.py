@@ -91,6 +91,8 @@ class Limit(NamedTuple):
 
     tokens: int
     reason: str
+    asked: bool = False
+    """True if the scenario decides it, not the model or the memory."""
 
 
 class PlannedPool(NamedTuple):
@@ -219,7 +221,7 @@ def _limit(spec: PoolSpec, model: ModelSpec, ledger: MemoryLedger) -> Limit:
     if tokens == ledger.kv_tokens:
         blocks = f"{ledger.kv_blocks:,} blocks of {ledger.block_size} tokens"
         return Limit(tokens, f"longest sequence that the KV pool of {blocks} holds")
-    return Limit(tokens, "max_model_len of the scenario")
+    return Limit(tokens, "max_model_len of the scenario", asked=True)
 
 
 def half_options(loaded: LoadedScenario) -> dict[str, Any]:

@@ -126,8 +126,6 @@ def split_assumptions(it: LoadedScenario, pools: Sequence[BuiltPool], trace: Tra
         return ()
     transfer, halves = transfer_of(it), split_engine(pools[0].engine)
     split = build_split(it, pools, trace)
-    prefill = next(pool for pool in pools if pool.spec.role == "prefill")
-    decode = next(pool for pool in pools if pool.spec.role == "decode")
     lines = [
         f"split: {halves.source}; KV leaves by {split.overlap}, {split.handshake_ns / 1e6:g} ms of hand-shake"
         f"; the first token is sampled by the {halves.first_token} side",
@@ -145,10 +143,17 @@ def split_assumptions(it: LoadedScenario, pools: Sequence[BuiltPool], trace: Tra
     if any(split.reshard_bytes_per_s.values()):
         rates = {f"{rate / 1e9:.4g}" for rate in split.reshard_bytes_per_s.values() if rate}
         lines.append(f"KV is cut or joined for ranks with other heads at {', '.join(sorted(rates))} GB/s")
+    return tuple(lines)
+
+
+def balance_of(it: LoadedScenario, pools: Sequence[BuiltPool], trace: Trace) -> str:
+    """Return what the balance formula says of a split, in a sentence; "" where it says nothing."""
+    if not is_split(it) or it.scenario.workload.closed_loop is not None:
+        return ""
+    prefill, decode = (next(pool for pool in pools if pool.spec.role == role) for role in ROLES)
     slo = it.scenario.slo
-    closed = it.scenario.workload.closed_loop is not None
-    found = None if closed else balance(trace, prefill, decode, slo.tpot_ms if slo else None)
-    return (*lines, balance_words(found, prefill, decode)) if found else tuple(lines)
+    found = balance(trace, prefill, decode, slo.tpot_ms if slo else None)
+    return balance_words(found, prefill, decode) if found else ""
 
 
 def transfer_of(it: LoadedScenario) -> TransferSpec:

@@ -168,8 +168,6 @@ def _common(pools: list[dict[str, Any]], name: str) -> float | None:
 
 _FROM_MEMORY = ("max_model_len", "gpu_memory_utilization")
 """Settings of a pool that the memory or the engine decides unless the scenario does."""
-_ASKED = "max_model_len of the scenario"
-"""Beginning of `limit_reason` where the scenario, not the memory, limits the longest sequence."""
 
 _OF_A_SPLIT = ("transfer.", "decode_router", "role_switch.")
 
@@ -255,7 +253,7 @@ def _pool_facts(pool: dict[str, Any], name: str, same_engine: bool) -> Facts:
     facts: Facts = {("engine", name): pool.get("engine")}
     settings = pool.get("settings") or {}
     facts |= {(key, name): value for key, value in _flat(settings) if key not in _FROM_MEMORY}
-    if str(pool.get("limit_reason")).startswith(_ASKED):
+    if pool.get("limit_asked"):
         facts["max_model_len", name] = pool.get("max_model_len")
     if same_engine:
         facts["gpu_memory_utilization", name] = pool.get("gpu_memory_utilization")

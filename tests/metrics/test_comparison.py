@@ -90,7 +90,7 @@ def test_a_mapping_against_nothing_or_a_word_is_one_change() -> None:
 def test_effects_are_no_changes() -> None:
     less = changed(kv_blocks=50, max_model_len=800)  # both follow from something else
     assert changes(MANIFEST, less) == []
-    asked = changed(max_model_len=800, limit_reason="max_model_len of the scenario")
+    asked = changed(max_model_len=800, limit_asked=True)
     assert changes(MANIFEST, asked) == [Change("max_model_len", "", None, 800)]
 
 

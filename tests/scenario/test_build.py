@@ -78,7 +78,7 @@ def test_equal_pools_share_one_step_latency_and_no_policy(scenario_file: Write) 
 
 def test_the_longest_sequence_is_the_models_if_it_fits(scenario_file: Write) -> None:
     limit = deployment(scenario_file()).pools[0].limit
-    assert limit == (131072, "max_position_embeddings of llama-3.1-8b")
+    assert limit == (131072, "max_position_embeddings of llama-3.1-8b", False)
 
 
 def test_else_it_is_what_the_pool_holds(scenario_file: Write) -> None:
@@ -97,7 +97,7 @@ def test_one_that_does_not_fit_is_refused_with_numbers(scenario_file: Write) -> 
         ScenarioError, match=r"small\.yaml:11: .*max_model_len = 100000 tokens needs 13\.11 GB"
     ):
         deployment(path, "pools.0.gpu_memory_utilization=0.3")
-    assert deployment(path).pools[0].limit == (100000, "max_model_len of the scenario")
+    assert deployment(path).pools[0].limit == (100000, "max_model_len of the scenario", True)
 
 
 def test_a_request_beyond_the_limit_is_refused_with_the_reason(scenario_file: Write) -> None:

@@ -43,9 +43,6 @@ SAME = 0.01
 NOISE = 0.001
 """Relative differences below this are not written out."""
 
-BALANCE = "balance formula"
-"""How the assumption begins that says which ratio is most even."""
-
 Row = dict[str, Any]
 
 
@@ -85,7 +82,7 @@ def comparison_page(found: StoredComparison, command: str = "") -> str:
         kv=kv_sentences(table),
         published=published_words(table.get("published", [])),
         ratio=ratio_sentences(*ratio_points(simulated), _slo(base) is not None),
-        balance=[line for line in complete(base.manifest)["assumptions"] if line.startswith(BALANCE)],
+        balance=base.manifest.get("balance"),
         signed=signed,
         manifest=complete(base.manifest),
         scenario_yaml=base.scenario_yaml,

@@ -43,9 +43,6 @@ LATENCIES = (
 
 _PROVENANCE = ("measured", "interpolated", "extrapolated", "analytic")
 
-NO_PREFIXES = "no prefix information"
-"""What readers of traces note where prompts carry no block ids."""
-
 
 def run_context(run: StoredRun, at: str = "", bins: int = 0) -> dict[str, Any]:
     """Return what the templates of a run read; `at` comes before the names of its sections and figures.
@@ -88,8 +85,8 @@ def run_context(run: StoredRun, at: str = "", bins: int = 0) -> dict[str, Any]:
 
 def _nothing_shared(summary: dict[str, Any], manifest: dict[str, Any]) -> bool:
     """Return True if the trace could not say which prompts begin alike: a cache finds nothing then."""
-    assumed = (manifest.get("trace") or {}).get("assumptions") or []
-    return not summary["counts"]["cached_tokens"] and any(NO_PREFIXES in line for line in assumed)
+    unknown = (manifest.get("trace") or {}).get("prefixes_known") is False
+    return unknown and not summary["counts"]["cached_tokens"]
 
 
 def run_charts(run: StoredRun, at: str = "", bins: int = 0) -> dict[str, Figure]:
