@@ -102,15 +102,15 @@ def with_ffn(facts: PoolFacts, ffn: FfnPool | None, spec: PoolSpec) -> PoolFacts
     if ffn is None or spec.afd is None:
         return facts
     every = ffn.gpus * spec.replicas
-    held = {line.name: line.bytes for line in ffn.ledger}
-    copied = held.get("dense MLP weights", 0) + held.get("shared expert weights", 0)
+    held = {line.weights_of: line.bytes for line in ffn.ledger}
+    copied = held.get("dense_ffn", 0) + held.get("shared_expert", 0)
     own = facts.weight_bytes - copied
     price = spec.afd.price_per_gpu_hour
     price = facts.price_per_gpu_hour if price is None else price  # None: nothing of the pool has one
     return replace(
         facts,
         weight_bytes=own + copied * ffn.gpus / spec.dp,
-        expert_bytes=held["routed expert weights"] * ffn.gpus / spec.dp,
+        expert_bytes=held["routed_expert"] * ffn.gpus / spec.dp,
         beside_gpus=every,
         beside_flops=every * peaks_of(ffn.gpu).flops(str(spec.types.routed_experts)),
         beside_bytes_per_s=every * ffn.gpu.hbm_bytes_per_s,

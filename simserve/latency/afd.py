@@ -14,6 +14,7 @@ from typing import NamedTuple, Unpack
 
 import numpy as np
 
+from simserve.core.operation import Operation
 from simserve.errors import ScenarioError
 from simserve.hardware import GpuSpec
 from simserve.latency.blocks.layers import block_ops
@@ -138,5 +139,5 @@ def _remote(
         else:
             hop = NetworkHop(theirs.machine, phase, own.hidden, topk, sides, network)
         hops.append(hop.cost)
-    local = block_ops(ffn.body(theirs.shard), theirs)
+    local = block_ops(ffn.body(theirs.shard), theirs, Operation.MLP)
     return RemoteLayers(hops[0], hops[1], local, routed, group.count)

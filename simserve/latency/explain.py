@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.core import Chunk
+from simserve.core.operation import Operation
 from simserve.latency.base import PROVENANCE
 from simserve.latency.blocks.plan import AttentionLayers
 from simserve.latency.kernels.mixed import DecodesBeside, call_time
@@ -37,36 +38,12 @@ class Decoded(NamedTuple):
     """What unequal contexts added to the attention of each."""
 
 
-DECODE, MIXED, ENGINE, OTHER = (
-    "attention, decode steps",
-    "attention, steps with prompts",
-    "engine overhead",
-    "other kernels",
-)
-DRAFTS = "engine overhead and drafts"
-
-_GROUPS = {
-    "collectives": ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "dispatch", "combine"),
-    "experts": ("routed experts", "router"),
-    "MLP": ("MLP", "shared expert"),
-    "norms": ("norm",),
-    "embedding, head, sampling": ("embedding", "head", "sampling"),
-    "attention projections": ("qkv", "q and", "q up", "kv", "KV write", "attention", "MLA glue", "rotary"),
-}
-"""Groups by words in the names of kernels, in the order in which they are tried."""
-
-
-def group_of(kernel: str) -> str:
-    """Return the group that a kernel by count belongs to."""
-    return next((group for group, words in _GROUPS.items() if any(w in kernel for w in words)), OTHER)
-
-
 def op_times(latency: TableLatency, decoded: Iterable[Decoded]) -> dict[str, float]:
     """Return ns by group of all steps taken: those that only decoded, and those that `step_ns` booked."""
     tokens: defaultdict[int, int] = defaultdict(int, latency.token_visits)
     sequences: defaultdict[int, int] = defaultdict(int, latency.sequence_visits)
-    found: defaultdict[str, float] = defaultdict(float)
-    rest = DRAFTS if getattr(latency, "drafts", None) else ENGINE
+    found: defaultdict[Operation, float] = defaultdict(float)
+    rest = Operation.ENGINE_AND_DRAFTS if getattr(latency, "drafts", None) else Operation.ENGINE
     for number, page, visits, durations_ns, level_ns in decoded:
         steps = int(visits.sum())
         run_tokens, sampled = latency.decode_counts(number)
@@ -74,26 +51,26 @@ def op_times(latency: TableLatency, decoded: Iterable[Decoded]) -> dict[str, flo
         sequences[sampled] += steps
         attention = float((latency.attention_page_ns(number, page) * visits).sum()) + level_ns * steps
         whole = float((durations_ns * visits).sum())
-        found[DECODE] += attention
+        found[Operation.DECODE_ATTENTION] += attention
         counted = latency.tokens_ns(run_tokens) + latency.sequences_ns(sampled)
         found[rest] += whole - attention - steps * counted
     booked = latency.booked_ns
-    found[MIXED] += sum(booked[:OVERHEAD])
+    found[Operation.MIXED_ATTENTION] += sum(booked[:OVERHEAD])
     found[rest] += booked[OVERHEAD]
     for ops, counts in ((latency.plan.per_token, tokens), (latency.plan.per_sequence, sequences)):
         for group, ns in _op_times_counted(ops, counts).items():
             found[group] += ns
-    return {group: ns for group, ns in found.items() if ns > 0}
+    return {str(group): ns for group, ns in found.items() if ns > 0}
 
 
-def _op_times_counted(ops: Iterable[LinearOp], visits: Mapping[int, int]) -> dict[str, float]:
+def _op_times_counted(ops: Iterable[LinearOp], visits: Mapping[int, int]) -> dict[Operation, float]:
     """Return ns by group of kernels by count; a count of 0 takes no time."""
     counts = np.array([count for count in visits if count], np.float64)
     times = np.array([visits[count] for count in visits if count], np.float64)
-    found: defaultdict[str, float] = defaultdict(float)
+    found: defaultdict[Operation, float] = defaultdict(float)
     if counts.size:
         for op in ops:
-            found[group_of(op.name)] += 1000 * float((op.cost(counts).us * times).sum()) * op.times
+            found[op.group] += 1000 * float((op.cost(counts).us * times).sum()) * op.times
     return dict(found)
 
 
@@ -107,6 +84,7 @@ class OpTime(NamedTuple):
     """Microseconds of all calls together."""
     provenance: str
     """One of `PROVENANCE`; of several kernels under one name the worst."""
+    group: Operation
 
 
 def explain_step(
@@ -122,24 +100,25 @@ def explain_step(
     parts = _merged(parts)
     total_us = latency.quietly_step_ns(decodes, decode_context, chunks) / 1000
     rest_us = total_us - sum(part.us for part in parts)
-    return [*parts, OpTime("engine overhead", 1, rest_us, "analytic")]
+    return [*parts, OpTime("engine overhead", 1, rest_us, "analytic", Operation.ENGINE)]
 
 
 def _counted(op: LinearOp, count: int) -> OpTime:
     cost = op.cost(np.array([float(count)]))
-    return OpTime(op.name, op.times, float(cost.us[0]) * op.times, PROVENANCE[int(cost.tags[0])])
+    return OpTime(op.name, op.times, float(cost.us[0]) * op.times, PROVENANCE[int(cost.tags[0])], op.group)
 
 
 def _attention(
     latency: TableLatency, decodes: int, decode_context: int, chunks: Sequence[Chunk]
 ) -> list[OpTime]:
     parts = []
+    group = Operation.MIXED_ATTENTION if chunks else Operation.DECODE_ATTENTION
     for layers in latency.plan.attention:
         prices = [layers.prefill.chunk_us(len(chunks), chunk.tokens, chunk.cached) for chunk in chunks]
         chunks_us = sum(us for us, _ in prices) * layers.times
         if prices:
             worst = PROVENANCE[max(tag for _, tag in prices)]
-            parts.append(OpTime(f"{layers.name}, prefill", layers.times, chunks_us, worst))
+            parts.append(OpTime(f"{layers.name}, prefill", layers.times, chunks_us, worst, group))
         if decodes:
             mean = np.array([float(max(1, decode_context // decodes))])
             beside = layers.prefill.decode_beside(decodes, mean) if chunks else None
@@ -152,7 +131,7 @@ def _attention(
             if chunks and layers.mixes:
                 ratio, tag = layers.mixes.ratio(decodes, float(mean[0]), chunks)
                 us = ratio * (us + chunks_us) - chunks_us
-            parts.append(OpTime(f"{layers.name}, decode", layers.times, us, PROVENANCE[tag]))
+            parts.append(OpTime(f"{layers.name}, decode", layers.times, us, PROVENANCE[tag], group))
     return parts
 
 
@@ -178,7 +157,9 @@ def _merged(parts: list[OpTime]) -> list[OpTime]:
         if part.name in merged:
             old = merged[part.name]
             worst = max(old.provenance, part.provenance, key=PROVENANCE.index)
-            merged[part.name] = OpTime(part.name, old.calls + part.calls, old.us + part.us, worst)
+            merged[part.name] = part._replace(
+                calls=old.calls + part.calls, us=old.us + part.us, provenance=worst
+            )
         else:
             merged[part.name] = part
     return list(merged.values())

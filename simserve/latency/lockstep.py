@@ -37,10 +37,6 @@ class RankWork(NamedTuple):
     chunks: Sequence[Chunk]
 
 
-AFTER_ATTENTION = ("attention out", "router gate", "router top-k")
-"""Kernels between the attention core and dispatch."""
-
-
 class LockstepLatency:
     """Step times of one group of `ranks`; equal groups share it. Built by `compile_lockstep_latency`."""
 
@@ -73,7 +69,7 @@ class LockstepLatency:
         self._moe: MoeLayers | FfnSide = MoeLayers(groups, ranks, solve_us)
         besides = [op for group in groups for op in group.beside]
         self._beside = CountedTimes(besides, 1024) if besides and overlap.scmoe == "auto" else None
-        after = [op for op in rank.plan.per_token if op.name in AFTER_ATTENTION]
+        after = [op for op in rank.plan.per_token if op.core_to_dispatch]
         self._after = CountedTimes(after, 1024)
         self._order: Order = overhead.two_batch if overlap.order == "engine" else overlap.order
         attentions = sum(layers.times for layers in rank.plan.attention)

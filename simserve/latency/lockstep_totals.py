@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simserve.core.operation import Operation
 from simserve.latency.base import PAGE, PROVENANCE
 from simserve.latency.step_time import TableLatency
 from simserve.latency.tables.grid import ANALYTIC, Float64
@@ -79,7 +80,13 @@ class AttentionPages:
             self._row_of = larger
 
 
-PHASES = ("slowest rank", "shared expert", "dispatch", "experts", "combine")
+PHASES = (
+    "slowest rank",
+    "shared expert",
+    Operation.DISPATCH.value,
+    Operation.EXPERTS.value,
+    Operation.COMBINE.value,
+)
 MIXED = -1
 """Stands for the row of attention pages in steps with prompt chunks."""
 

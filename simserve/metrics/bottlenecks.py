@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simserve.core import PoolFacts, ReplicaResult, Result, WaitReason
+from simserve.core.operation import COMMUNICATION, ENGINE
 from simserve.core.totals import COMPUTE_EFFICIENCY, MEMORY_EFFICIENCY
 from simserve.metrics.columns import held
 from simserve.metrics.groups import sides
-from simserve.metrics.utilisation import COMMUNICATION, Headroom, Use, part_of, room_words
+from simserve.metrics.utilisation import Headroom, Use, part_of, room_words
 from simserve.metrics.window import Span, ratio
 
 QUEUED = 0.1
@@ -41,8 +42,6 @@ SIDE_BUSY = 0.85
 
 NOTHING, NOBODY = "nothing", "nothing waits"
 KERNELS, COMMUNICATES, LAUNCHES = "kernels", "links/communication", "launches and host"
-ENGINE = frozenset({"engine overhead", "engine overhead and drafts"})
-"""Groups of `Summary.operations` (see `latency.op_times`)."""
 
 _RESOURCES = {
     WaitReason.BLOCKS: "KV capacity",

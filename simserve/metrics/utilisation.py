@@ -7,13 +7,14 @@ MLA, windows and MoE enter through those constants; the approximations are state
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simserve.core import PoolFacts, ReplicaResult, Result
+from simserve.core.operation import ATTENTION, COMMUNICATION
 from simserve.core.totals import COMPUTE_EFFICIENCY, MEMORY_EFFICIENCY
 from simserve.metrics.window import Span, kv_use, ratio
 
@@ -176,9 +177,6 @@ def _kv_peak(replica: ReplicaResult) -> float | None:
 # Both follow from which part of the time grows with the batch. They are estimates from one run: `gain` tells
 # what limits a pool, `times_load` is a cautious bound. A run at the higher load tells exactly.
 
-COMMUNICATION = frozenset({"collectives", "dispatch", "combine"})
-ATTENTION = frozenset({"attention, decode steps", "attention, steps with prompts"})
-"""Groups of `Summary.operations` (see `latency.op_times`, `latency.lockstep_books`)."""
 _STEPS = (1, 1.5, 2, 3, 4, 5, 7, 10)
 """Multiples of the load that are told apart."""
 _TOO_HIGH = 1.33
@@ -282,6 +280,6 @@ def room_words(times: float) -> str:
     return f"at least {times:g} times this load fits before a queue grows"
 
 
-def part_of(op_ns: Mapping[str, float], names: frozenset[str]) -> tuple[float, float]:
+def part_of(op_ns: Mapping[str, float], names: Collection[str]) -> tuple[float, float]:
     """Return the time of some groups of kernels, and of all."""
     return sum(ns for name, ns in op_ns.items() if name in names), sum(op_ns.values())

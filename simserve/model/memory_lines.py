@@ -10,6 +10,7 @@ from simserve.model.activation import FullStep, activation_peak
 from simserve.model.draft import DraftMemory
 from simserve.model.dtypes import WeightsDtype, WeightTypes, weight_types
 from simserve.model.kv import KvGroups
+from simserve.model.layers.base import Kind
 from simserve.model.layers.mla import LATENT_UP
 from simserve.model.memory_rules import (
     CONTEXT_BYTES,
@@ -36,6 +37,8 @@ class MemoryLine:
     bytes: int
     basis: str
     """Formula, source or named assumption."""
+    weights_of: Kind | None = None
+    """The part of the model whose weights these are, where they are of one part."""
 
 
 @dataclass(frozen=True)
@@ -260,18 +263,27 @@ def ffn_ledger(
     )
     outside = gpu.hbm_bytes - int(share * gpu.hbm_bytes)
     types = weight_types(weights_dtype, experts_dtype)
+    copied = "a copy on each FFN GPU"
     rows = [
-        ("outside the share", outside, f"1 - {share:g} of the HBM: activations, the CUDA context"),
-        ("dense MLP weights", weights.dense_ffn, f"{types.dense}, a copy on each FFN GPU"),
-        ("shared expert weights", weights.shared_expert, f"{types.shared_experts}, a copy on each FFN GPU"),
-        (
+        MemoryLine("outside the share", outside, f"1 - {share:g} of the HBM: activations, the CUDA context"),
+        MemoryLine("dense MLP weights", weights.dense_ffn, f"{types.dense}, {copied}", "dense_ffn"),
+        MemoryLine(
+            "shared expert weights",
+            weights.shared_expert,
+            f"{types.shared_experts}, {copied}",
+            "shared_expert",
+        ),
+        MemoryLine(
             "routed expert weights",
             weights.routed_expert,
             f"{types.routed_experts}, spread over {gpus} FFN GPUs",
+            "routed_expert",
         ),
-        ("other", KERNELS_BYTES + nccl_bytes(gpus), f"kernels {KERNELS_BYTES / GIB:.1f} GiB, buffers"),
+        MemoryLine(
+            "other", KERNELS_BYTES + nccl_bytes(gpus), f"kernels {KERNELS_BYTES / GIB:.1f} GiB, buffers"
+        ),
     ]
-    needed = sum(size for _, size, _ in rows)
+    needed = sum(row.bytes for row in rows)
     if needed > gpu.hbm_bytes:
         raise ScenarioError(
             f"is too few: {spec.name} needs {(needed - outside) / GB:.1f} GB on each FFN GPU, and "
@@ -280,5 +292,5 @@ def ffn_ledger(
             "afd.ffn_gpus",
             gpus,
         )
-    rows.append(("free", gpu.hbm_bytes - needed, "no KV cache here"))
-    return tuple(MemoryLine(*row) for row in rows if row[1])
+    rows.append(MemoryLine("free", gpu.hbm_bytes - needed, "no KV cache here"))
+    return tuple(row for row in rows if row.bytes)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from simserve.core import Chunk
+from simserve.core.operation import Operation
 from simserve.deploy.build import build
 from simserve.latency.base import PAGE
-from simserve.latency.explain import DECODE, ENGINE, MIXED, OTHER, Decoded, explain_step, group_of, op_times
+from simserve.latency.explain import Decoded, explain_step, op_times
 from simserve.scenario import Scenario
 
 SCENARIO = {
@@ -41,10 +42,7 @@ def explained(latency, decodes: int, context: int, chunks: list[Chunk]) -> dict[
     """Return ns by group of one step, from the parts that `simserve profile step` prints."""
     found: defaultdict[str, float] = defaultdict(float)
     for part in explain_step(latency, decodes, context, chunks):
-        attends = part.name.startswith("attention,")
-        group = DECODE if not chunks else MIXED
-        name = ENGINE if part.name == "engine overhead" else group if attends else group_of(part.name)
-        found[name] += 1000 * part.us
+        found[part.group] += 1000 * part.us
     return {name: ns for name, ns in found.items() if ns > ROUNDING_NS}
 
 
@@ -70,15 +68,31 @@ def test_decode_steps_fall_into_the_parts_that_explain_them(deployment) -> None:
 def test_the_groups_of_a_run_add_up_to_its_busy_time(deployment) -> None:
     result = deployment.simulate()
     assert sum(result.op_ns.values()) == pytest.approx(sum(r.busy_ns for r in result.replicas), rel=1e-6)
-    assert {DECODE, MIXED, "MLP", "attention projections"} <= set(result.op_ns)
-    assert OTHER not in result.op_ns
+    assert {"attention, decode steps", "attention, steps with prompts", "MLP"} <= set(result.op_ns)
+    assert "attention projections" in result.op_ns
+    assert "other kernels" not in result.op_ns
     shares = deployment.summarize(result).operations
     assert sum(shares.values()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("model", ["llama-3.1-70b", "deepseek-v3", "qwen3-235b-a22b"])
+@pytest.mark.parametrize(
+    "model", ["llama-3.1-70b", "deepseek-v3", "deepseek-v3.2", "qwen3-235b-a22b", "qwen3-next-80b-a3b"]
+)
 def test_every_kernel_has_a_group(model: str) -> None:
     pools = [{"name": "all", "gpu": "h200_sxm", "tp": 8, "weights_dtype": "fp8"}]
     plan = build(Scenario.model_validate(SCENARIO | {"model": model, "pools": pools})).pools[0].latency.plan
-    names = {op.name for op in (*plan.per_token, *plan.per_sequence)}
-    assert {name for name in names if group_of(name) == OTHER} == set()
+    ops = (*plan.per_token, *plan.per_sequence)
+    assert {op.name for op in ops if op.group is Operation.OTHER} == set()
+
+
+def test_groups_follow_from_where_a_kernel_runs_not_from_its_name() -> None:
+    """By the architecture: what an indexer multiplies is attention, what gates a shared expert is an MLP."""
+    pools = [{"name": "all", "gpu": "h200_sxm", "tp": 8, "weights_dtype": "fp8"}]
+    plan = build(Scenario.model_validate(SCENARIO | {"model": "deepseek-v3.2", "pools": pools})).pools[0]
+    groups = {op.name: op.group for op in (*plan.latency.plan.per_token, *plan.latency.plan.per_sequence)}
+    assert groups["indexer q"] is groups["q up"] is groups["attention out"] is Operation.PROJECTIONS
+    assert groups["router gate"] is groups["routed experts"] is Operation.EXPERTS
+    assert groups["shared expert up"] is groups["MLP down"] is Operation.MLP
+    assert groups["attention all-reduce"] is groups["logits all-gather"] is Operation.COLLECTIVES
+    assert groups["embedding"] is groups["output head"] is groups["sampling"] is Operation.ENDS
+    assert groups["norm"] is groups["final norm"] is groups["q and latent norm"] is Operation.NORMS

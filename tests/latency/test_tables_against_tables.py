@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from simserve.core.operation import Operation
 from simserve.hardware import load_gpu
 from simserve.latency import shipped_profiles
 from simserve.latency.blocks.layers import block_ops
@@ -84,7 +85,8 @@ def test_whole_mla_blocks_on_h200(dtype):
         attention = replace(deepseek(), num_attention_heads=int(heads))
         latent = Latent(attention.core(1), "bf16")
         setting = Setting(h200, 7168, Parallelism(), weight_types(dtype), "bf16", "uniform", 8)
-        parts = [op for op in block_ops(attention.block(setting.shard), setting) if op.name != "norm"]
+        block = block_ops(attention.block(setting.shard), setting, Operation.PROJECTIONS)
+        parts = [op for op in block if op.name != "norm"]
         linear_us = sum(float(op.cost(np.array([float(batch)])).us[0]) for op in parts)
         core = MlaDecode(h200, latent, dtype).cost(float(batch), some.kv_len.to_numpy(float))
         ratios.append((linear_us + core.us) / some.latency_us.to_numpy())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from simserve.core.operation import Operation
 from simserve.latency.blocks.attention import attention_layers
 from simserve.latency.blocks.moe import add_routed
 from simserve.latency.blocks.plan import GroupLayers, Plan, Setting
@@ -19,13 +20,16 @@ from simserve.model.layers.base import AllReduce, Block, Rows
 from simserve.model.spec import LayerGroup
 
 
-def block_ops(block: Block, setting: Setting) -> list[LinearOp]:
-    """Return the products of a block in order, each with the kernels that follow it."""
+def block_ops(block: Block, setting: Setting, group: Operation) -> list[LinearOp]:
+    """Return the products of a block in order, each with the kernels that follow it.
+
+    They count as `group`, except for norms and collectives.
+    """
     ops = list(_rows(block.after.get("", ()), setting))
     for name, product in setting.gemms(block.parts).items():
         ops.append(product)
         ops += _rows(block.after.get(name, ()), setting)
-    return ops
+    return [op._replace(group=group) if op.group is Operation.OTHER else op for op in ops]
 
 
 def _rows(rows: Iterable[Rows | AllReduce], setting: Setting) -> list[LinearOp]:
@@ -72,16 +76,17 @@ def _shortcut(layers: GroupLayers, group: LayerGroup, setting: Setting) -> Group
 
 def _add_attention(plan: Plan, attention: Attention, setting: Setting, times: int) -> None:
     shape = attention.core(setting.parallel.tp)
-    plan.add(block_ops(attention.block(setting.shard), setting), times)
+    plan.add(block_ops(attention.block(setting.shard), setting, Operation.PROJECTIONS), times)
     plan.attention.append(attention_layers(shape, attention, setting, times))
 
 
 def _add_ffn(plan: Plan, ffn: Ffn, setting: Setting, times: int) -> None:
-    entry = block_ops(ffn.entry(setting.shard), setting)
+    entry = block_ops(ffn.entry(setting.shard), setting, Operation.EXPERTS)
+    entry = [op._replace(core_to_dispatch=op.group is Operation.EXPERTS) for op in entry]
     if setting.remote_ffn:
         plan.add(entry, times)
         return
-    body = block_ops(ffn.body(setting.shard), setting)
+    body = block_ops(ffn.body(setting.shard), setting, Operation.MLP)
     if isinstance(ffn, MoeFfn):
         add_routed(plan, ffn, entry, body, setting, times)
     else:

@@ -8,6 +8,7 @@ DP-attention the step's tokens are those of one attention rank, and all ranks ar
 
 from __future__ import annotations
 
+from simserve.core.operation import Operation
 from simserve.errors import ScenarioError
 from simserve.latency.blocks.plan import GroupLayers, Plan, Setting
 from simserve.latency.kernels.collective import all_reduce, collective
@@ -95,11 +96,14 @@ def _expert_parallel(ffn: MoeFfn, setting: Setting, experts: Experts) -> list[Li
         return small.cost(group_tokens).where(below, large.cost(group_tokens))
 
     return [
-        LinearOp("dispatch", dispatch.cost),
-        LinearOp(ROUTED, routed, weights=small.weights),
-        LinearOp("combine", combine.cost),
+        LinearOp("dispatch", dispatch.cost, group=Operation.COLLECTIVES),
+        LinearOp(ROUTED, routed, weights=small.weights, group=Operation.EXPERTS),
+        LinearOp("combine", combine.cost, group=Operation.COLLECTIVES),
     ]
 
 
 def _experts_op(routed: RoutedExperts, factor: int) -> LinearOp:
-    return LinearOp(ROUTED, lambda tokens: routed.cost(tokens * factor), weights=routed.weights)
+    def cost(tokens: Float64) -> Cost:
+        return routed.cost(tokens * factor)
+
+    return LinearOp(ROUTED, cost, weights=routed.weights, group=Operation.EXPERTS)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
+from simserve.core.operation import Operation
 from simserve.latency.kernels.collective import collective
 from simserve.latency.kernels.decode import WalkTail
 from simserve.latency.kernels.experts import ExpertCounts, ExpertLoad
@@ -150,8 +151,10 @@ class Setting:
     def gemms(self, parts: Iterable[Part]) -> dict[str, LinearOp]:
         """Return the products of these parts on one GPU, by name."""
         return {
-            name: gemm(self.machine, name, self.dtype_of(kind), n, k)
-            for name, (kind, n, k) in products(parts, self.parallel.tp).items()
+            name: gemm(self.machine, name, self.dtype_of(it.kind), it.n, it.k)._replace(
+                core_to_dispatch=it.after_core
+            )
+            for name, it in products(parts, self.parallel.tp).items()
         }
 
 
@@ -207,7 +210,8 @@ def add_head(plan: Plan, spec: ModelSpec, setting: Setting) -> None:
     """Add final norm, output head and sampling of the last pipeline stage (the head stays at 16 bit)."""
     machine, tp, width = setting.machine, setting.parallel.tp, BYTES[setting.activation_dtype]
     plan.per_sequence.append(elementwise(machine, "final norm", 2 * setting.hidden * width, "rmsnorm"))
-    plan.per_sequence += setting.gemms([head_part(spec)]).values()
+    head = setting.gemms([head_part(spec)]).values()
+    plan.per_sequence += [op._replace(group=Operation.ENDS) for op in head]
     if tp > 1:
         gathered = head_part(spec).local(tp)[0] * tp * width
         plan.per_sequence.append(collective(machine, "logits all-gather", "all_gather", tp, gathered))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simserve.core.operation import Operation
 from simserve.latency.kernels.machine import Machine
 from simserve.latency.tables.grid import EXTRAPOLATED, Float64, Grid
 from simserve.latency.tables.roofline import Cost, LinearOp, analytic
@@ -46,7 +47,7 @@ def all_reduce(machine: Machine, name: str, ranks: int, bytes_per_row: float, ti
         small = size <= CUSTOM_ALL_REDUCE_MAX_BYTES
         return Cost(custom_us, custom_tags).where(small, Cost(us, tags))
 
-    return LinearOp(name, cost, times)
+    return LinearOp(name, cost, times, group=Operation.COLLECTIVES)
 
 
 def collective(
@@ -61,7 +62,7 @@ def collective(
         size = rows * bytes_per_row
         return _estimate(machine, kind, ranks, size) if grid is None else Cost(*grid.tagged(size))
 
-    return LinearOp(name, cost, times)
+    return LinearOp(name, cost, times, group=Operation.COLLECTIVES)
 
 
 def hand_over(machine: Machine, bytes_per_row: float) -> LinearOp:
@@ -78,7 +79,7 @@ def hand_over(machine: Machine, bytes_per_row: float) -> LinearOp:
         size = rows * (2 * bytes_per_row)
         return _estimate(machine, "all_gather", 2, size) if grid is None else Cost(*grid.tagged(size))
 
-    return LinearOp("hand over", cost)
+    return LinearOp("hand over", cost, group=Operation.COLLECTIVES)
 
 
 def _grid(machine: Machine, kind: str, impl: str, ranks: int) -> Grid | None:

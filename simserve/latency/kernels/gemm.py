@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from simserve.core.operation import Operation
 from simserve.latency.kernels.machine import Machine, not_faster_than, sustained_bytes_per_us
 from simserve.latency.tables.grid import Float64, Grid
 from simserve.latency.tables.roofline import BYTES, Cost, LinearOp, Weights, analytic
@@ -80,7 +81,16 @@ def elementwise(
             return Cost(*grid.tagged(bytes_per_row, rows))
         return analytic(np.maximum(ELEMENTWISE_LAUNCH_US, start_us + rows * us_per_row))
 
-    return LinearOp(name, cost)
+    return LinearOp(name, cost, group=_GROUPS.get(kind, Operation.OTHER))
+
+
+_GROUPS = {
+    "rmsnorm": Operation.NORMS,
+    "add_rmsnorm": Operation.NORMS,
+    "embedding": Operation.ENDS,
+    "argmax": Operation.ENDS,
+}
+"""Groups of the kinds that mean the same wherever they run."""
 
 
 def elementwise_if_measured(machine: Machine, name: str, bytes_per_row: float, kind: str) -> list[LinearOp]:

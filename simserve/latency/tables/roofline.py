@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simserve.core.operation import Operation
 from simserve.core.totals import COMPUTE_EFFICIENCY, MEMORY_EFFICIENCY
 from simserve.hardware import GpuSpec
 from simserve.latency.tables.grid import ANALYTIC, Float64, Tags
@@ -109,6 +110,10 @@ class LinearOp(NamedTuple):
     """How often a layer, or the step, runs it."""
     weights: Weights | None = None
     """What it multiplies with each time; None: it only moves data."""
+    group: Operation = Operation.OTHER
+    """Where its time is counted in the summary of a run."""
+    core_to_dispatch: bool = False
+    """True if it runs between the core of attention and the dispatch to the experts."""
 
 
 def analytic(us: Float64) -> Cost:

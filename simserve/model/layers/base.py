@@ -42,6 +42,8 @@ class Part:
     """Heads that a `kv_heads` split cannot cut."""
     in_attention: bool = False
     """True if attention itself computes the product, in whichever of its forms."""
+    after_core: bool = False
+    """True if it multiplies the result of attention."""
 
     @property
     def params(self) -> int:
@@ -77,6 +79,8 @@ class Product(NamedTuple):
     kind: Kind
     n: int
     k: int
+    after_core: bool = False
+    """True if it multiplies the result of attention."""
 
 
 def products(parts: Iterable[Part], tp: int) -> dict[str, Product]:
@@ -90,7 +94,7 @@ def products(parts: Iterable[Part], tp: int) -> dict[str, Product]:
             continue
         n, k = part.local(tp)
         known = made.get(part.product)
-        made[part.product] = Product(part.kind, n + (known.n if known else 0), k)
+        made[part.product] = Product(part.kind, n + (known.n if known else 0), k, part.after_core)
     return made
 
 

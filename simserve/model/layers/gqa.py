@@ -82,7 +82,7 @@ class GqaAttention(Attention):
         if rank:
             made.append(Part("plain", rank))
             made.append(Part("attention", queries + gates, rank, "rows", "q up"))
-        made.append(Part("attention", hidden, queries, "columns", "attention out"))
+        made.append(Part("attention", hidden, queries, "columns", "attention out", after_core=True))
         biases = (queries + gates + pairs) * self.bias + hidden * self.output_bias
         added = biases + 2 * self.head_dim * self.qk_norm + self.num_attention_heads * self.sinks
         return [*made, Part("plain", added)] if added else made

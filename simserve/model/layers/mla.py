@@ -102,7 +102,9 @@ class MlaAttention(Attention):
             made.append(Part("attention", index_heads * index_width, rank or hidden, "none", "indexer q"))
             made.append(Part("attention", index_width, hidden, "none", "indexer k"))
             made.append(Part("plain", index_heads, hidden, "none", "indexer weights"))
-        made.append(Part("attention", hidden, heads * self.v_head_dim, "columns", "attention out"))
+        made.append(
+            Part("attention", hidden, heads * self.v_head_dim, "columns", "attention out", after_core=True)
+        )
         return made
 
     def after(self, at: Shard) -> After:
