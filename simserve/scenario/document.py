@@ -12,7 +12,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.constructor import DuplicateKeyError
+from ruamel.yaml.constructor import DuplicateKeyError, RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from simserve.errors import ScenarioError
@@ -152,12 +152,13 @@ def _step(node: Any, part: Any) -> Any:
 
 
 def _load(text: str, source: str) -> Any:
+    yaml = YAML(typ="rt", pure=True)
+    yaml.Constructor = _Constructor
     try:
-        return YAML(typ="rt", pure=True).load(text)
-    except DuplicateKeyError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        first = str(error.problem or "duplicate key").split(" with value")[0]
-        raise ScenarioError(f"{_at(source, line)}: {first} (each key may stand once)") from error
+        return yaml.load(text)
+    except _DuplicateKey as error:
+        message = f"found duplicate key {error.key!r} (each key may stand once)"
+        raise ScenarioError(message, place=_at(source, error.line)) from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
@@ -168,6 +169,22 @@ def _load(text: str, source: str) -> Any:
     except (YAMLError, ValueError) as error:
         first = " ".join(str(error).split())
         raise ScenarioError(f"{source}: not valid YAML: {first}") from error
+
+
+class _DuplicateKey(Exception):
+    def __init__(self, key: Any, line: int) -> None:
+        super().__init__(key, line)
+        self.key, self.line = key, line
+
+
+class _Constructor(RoundTripConstructor):
+    """Says which key stands twice, where ruamel only words it."""
+
+    def check_mapping_key(self, node: Any, key_node: Any, mapping: Any, key: Any, value: Any) -> bool:
+        try:
+            return super().check_mapping_key(node, key_node, mapping, key, value)
+        except DuplicateKeyError as error:
+            raise _DuplicateKey(key, key_node.start_mark.line + 1) from error
 
 
 def _at(source: str, line: int) -> str:

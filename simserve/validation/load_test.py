@@ -140,7 +140,7 @@ def trace_of(test: LoadTest, file: TraceFile, options: MeasuredOptions) -> Trace
     arrival_ns, how = _arrivals(test, found, options)
     draft = Draft(file, test.format, arrival_ns, found.prompt_tokens, found.output_tokens)
     draft.assume(how)
-    draft.assumptions += [note for note in test.notes if "latency" not in note]
+    draft.assumptions += test.notes
     draft.change(test.failed, "requests failed: left out, their answers are not known")
     draft.change(test.left_out, "requests of a warm-up, cancelled or incomplete: left out")
     if (turns := _turns(found)) is not None:
@@ -209,7 +209,7 @@ def run_of(test: LoadTest) -> StoredRun:
         "failed": test.failed,
         "left_out": test.left_out,
         "per_request": found is not None,
-        "notes": list(test.notes),
+        "notes": [*test.latency_notes, *test.notes],
     }
     manifest: dict[str, Any] = {"measured": facts, "scenario_name": test.source}
     held = {"requests": pa.table(_columns(None)), "gaps": _gap_table(None)}

@@ -173,6 +173,11 @@ def deployment_words(pools: Sequence[Mapping[str, Any]]) -> str:
     return " + ".join(_pool(pool) for pool in pools)
 
 
+def is_one_gpu(pools: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True if these pools are a single GPU, which takes a verb in the singular."""
+    return len(pools) == 1 and _gpus(pools[0]) * pools[0]["replicas"] == 1
+
+
 def _pool(pool: Mapping[str, Any]) -> str:
     each, replicas, gpu = _gpus(pool), pool["replicas"], gpu_name(pool["gpu"])
     does = "" if pool.get("role", "mixed") == "mixed" else f" for {pool['role']}"

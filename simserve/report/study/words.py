@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from simserve.metrics.measures import short_names
-from simserve.report.run.headline import deployment_words, types_words
+from simserve.report.run.headline import deployment_words, is_one_gpu, types_words
 from simserve.report.words import LOAD, money, number, percent
 
 
@@ -150,7 +150,7 @@ def capacity_headline(study: dict[str, Any]) -> str:
 
 
 def _ies(pools: list[dict[str, Any]]) -> str:
-    return "ies" if deployment_words(pools).startswith("1 × ") else "y"
+    return "ies" if is_one_gpu(pools) else "y"
 
 
 def capacity_limit(study: dict[str, Any]) -> str:

@@ -30,9 +30,11 @@ class _Figure(NamedTuple):
     """min or max: which of two is better."""
 
 
+_GOODPUT = _Figure("goodput/s", "rates.goodput_requests_per_s", max)
+_THROUGHPUT = _Figure("requests/s", "rates.requests_per_s", max)
 _FIGURES = (
-    _Figure("goodput/s", "rates.goodput_requests_per_s", max),
-    _Figure("requests/s", "rates.requests_per_s", max),
+    _GOODPUT,
+    _THROUGHPUT,
     _Figure("TTFT p99", "whole.ttft_ms.p99", min),
     _Figure("TPOT p50", "whole.tpot_ms.p50", min),
     _Figure("ITL p99", "whole.itl_ms.p99", min),
@@ -48,8 +50,8 @@ def compare_tiles(runs: Mapping[str, StoredRun], others: Collection[str] = ()) -
         for figure in _FIGURES
     }
     told = [figure for figure, found in values.items() if any(one is not None for one in found.values())]
-    if told and told[0].words.startswith("goodput"):
-        told = [figure for figure in told if figure.words != "requests/s"]
+    if _GOODPUT in told:
+        told = [figure for figure in told if figure is not _THROUGHPUT]
     best = {
         figure: _best({n: v for n, v in values[figure].items() if n not in others}, figure.pick)
         for figure in told

@@ -83,7 +83,9 @@ class LoadTest:
     duration_s: float | None = None
     """Length of the run, as the tool states it."""
     notes: tuple[str, ...] = ()
-    """How the tool's words were understood, what was odd, in words."""
+    """What was odd about the file or its requests, in words."""
+    latency_notes: tuple[str, ...] = ()
+    """How the tool's words for latencies were understood; a trace made of the requests has none of them."""
 
     @property
     def completed(self) -> int | None:
