@@ -193,8 +193,8 @@ def check_lengths(loaded: LoadedScenario, pool: int, engine: ResolvedEngine, max
     try:
         engine.params.check_lengths(max_model_len)
     except ScenarioError as error:
-        own = ("pools", pool, "engine")
-        with loaded.blame(*(own if (*own, error.key) in loaded.document.places else ("engine",))):
+        own = error.key in loaded.scenario.pools[pool].engine.options
+        with loaded.blame(*(("pools", pool, "engine") if own else ("engine",))):
             raise
 
 
