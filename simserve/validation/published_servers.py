@@ -50,6 +50,9 @@ TRTLLM_OPTIONS: Options = {
     "overhead": "trtllm",
 }
 """TensorRT-LLM's defaults `max_batch_size` and `max_num_tokens`; its benchmarks send random tokens."""
+SGLANG_WITHIN_MAX = (0, 5, 6)
+"""Newest version read (0.5.1.post1, 0.5.6.post2: `PrefillAdder.add_one_req` in `managers/schedule_policy.py`)
+that bounds further prompts by `max_prefill_tokens` although it cuts prompts; 0.5.23 does not."""
 TRTLLM_POLICY = "vllm-0.33"
 """Whose scheduler stands for TensorRT-LLM's in-flight batching with chunked prompts."""
 
@@ -75,6 +78,9 @@ def options_of(row: Row, assumed: list[str]) -> Options:
     if framework == "vllm" and () < version_of(row) < (0, 14):
         options["async_scheduling"] = False
         assumed.append("asynchronous scheduling off, as before vLLM 0.14")
+    if framework == "sglang" and () < version_of(row) <= SGLANG_WITHIN_MAX:
+        options["prompts_within_max_prefill"] = True
+        assumed.append("further prompts fit max_prefill_tokens whole, as SGLang 0.5.1 and 0.5.6 admit them")
     if GENERATED in row.get("source_title", ""):
         options |= _generated(framework, row)
         assumed.append("flags by the rules of AIConfigurator's generator")

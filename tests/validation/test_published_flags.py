@@ -25,6 +25,9 @@ ROW = {
 }
 GENERATED = {"source_title": "silicon_sample.csv (origin: NVIDIA aic-auto-gap-analysis runs)"}
 
+OLDER_SGLANG = {"prompts_within_max_prefill": True}
+"""`PrefillAdder.add_one_req` of wheels 0.5.1.post1 and 0.5.6.post2; 0.5.23 has another condition."""
+
 
 def row(framework: str, version: str, **more: str) -> dict[str, str]:
     return {**ROW, "framework": framework, "framework_version": version, **more}
@@ -35,7 +38,8 @@ def row(framework: str, version: str, **more: str) -> dict[str, str]:
     [
         ("vLLM", "0.12.0", {}, {"async_scheduling": False}),
         ("vLLM", "0.15.1", {}, {}),
-        ("SGLang", "0.5.6.post2", {}, {}),
+        ("SGLang", "0.5.6.post2", {}, OLDER_SGLANG),
+        ("SGLang", "0.5.23", {}, {}),
         # seqs at least 512, tokens = seqs + isl + 1500, no prefix caching
         (
             "vLLM",
@@ -43,8 +47,13 @@ def row(framework: str, version: str, **more: str) -> dict[str, str]:
             GENERATED,
             {"max_num_seqs": 512, "max_num_batched_tokens": 3036, "enable_prefix_caching": False},
         ),
-        ("SGLang", "0.5.1.post1", GENERATED, {"max_prefill_tokens": 2524}),
-        ("SGLang", "0.5.6.post2", GENERATED, {"max_prefill_tokens": 2524, "enable_mixed_chunk": True}),
+        ("SGLang", "0.5.1.post1", GENERATED, {"max_prefill_tokens": 2524, **OLDER_SGLANG}),
+        (
+            "SGLang",
+            "0.5.6.post2",
+            GENERATED,
+            {"max_prefill_tokens": 2524, "enable_mixed_chunk": True} | OLDER_SGLANG,
+        ),
     ],
 )
 def test_settings_by_engine_and_source(framework, version, more, wanted):

@@ -48,7 +48,6 @@ NOT_MODELLED: dict[str, str] = {
     "min_free_slots_delay": _DELAY,
     "stream_interval": _FRONT,
     "speculative_algorithm": "speculative decoding is simulated with vLLM's scheduler only",
-    "enable_lora": "adapters are not simulated",
     # the KV cache
     "max_total_tokens": "tokens follow from memory: set gpu_memory_utilization of the pool",
     "radix_eviction_policy_config": "rules have the engine's default parameters",
@@ -99,6 +98,8 @@ def why_not(option: str) -> str | None:
     """Return why the option is refused; None if it is not in these lists."""
     if option in ELSEWHERE:
         return f"an option of SGLang that {ELSEWHERE[option]} here"
+    if "lora" in option:
+        return "an option for adapters, which are not simulated"
     reason = NOT_MODELLED.get(option)
     return reason and f"an option of SGLang 0.5.23 that is not modelled: {reason}"
 
@@ -143,6 +144,11 @@ class SglangParams(PolicyParams):
     )
     max_prefill_tokens: int = Field(
         default=16384, ge=1, description="Prompt tokens of one step that admit a further request."
+    )
+    prompts_within_max_prefill: bool = Field(
+        default=False,
+        description="Admit a further prompt only if it is shorter than what is left of max_prefill_tokens, as"
+        " 0.5.6 does; 0.5.23 asks so only where prompts are not cut.",
     )
     schedule_policy: SchedulePolicy = Field(default="fcfs", description="Order of the waiting queue.")
     schedule_conservativeness: float = Field(

@@ -49,6 +49,7 @@ class Admission:
         self._ratio = 1.0 if params.ignore_eos else state.ratio.value
         self._input_left = params.max_prefill_tokens - mixed
         self._chunk_left = params.chunked_prefill_size - mixed if params.chunked_prefill_size > 0 else None
+        self._whole_only = self._chunk_left is None or params.prompts_within_max_prefill
         self._taken = mixed
         loading = state.loads.reserved if state.loads is not None else 0
         self._promised = mixed + state.batch.reserved * self._ratio + loading
@@ -113,7 +114,7 @@ class Admission:
         extend = self._pool.paged(sequence.extend)
         if wanted >= self.total_left:
             return Verdict.NO_TOKEN
-        if self._chunk_left is None and extend >= self._input_left and self.admitted:
+        if self._whole_only and extend >= self._input_left and self.admitted:
             return Verdict.STOP
         self._pool.hold(sequence.kv, node, sequence.prefix)
         verdict = Verdict.NO_TOKEN if wanted >= self.total_left else self._admit(sequence)

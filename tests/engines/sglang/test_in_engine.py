@@ -176,3 +176,12 @@ def test_an_answer_cut_by_its_limit_takes_no_extra_step_and_one_that_stops_does(
 def test_the_ratio_starts_over_when_the_engine_idles():
     _, policy = run(trace_of([0], [10], [300]))
     assert policy.state.ratio.value == 0.7
+
+
+@pytest.mark.parametrize(("within", "prompts"), [(False, [3, 1]), (True, [2, 2])])
+def test_a_further_prompt_needs_room_in_max_prefill_tokens_in_older_releases(within, prompts):
+    """Four prompts of 100 tokens, 250 a step: two leave 50. 0.5.23 takes a third on these, 0.5.6 does not."""
+    trace = trace_of([0] * 4, [100] * 4, [20] * 4)
+    result, _ = run(trace, max_prefill_tokens=250, prompts_within_max_prefill=within)
+    _, together = np.unique(result.first_token_ns, return_counts=True)
+    assert together.tolist() == prompts
