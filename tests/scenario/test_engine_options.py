@@ -143,6 +143,15 @@ def test_no_option_is_both_modelled_and_not() -> None:
     assert SglangParams.why_not("enable_hierarchical_cash", {}) is None
 
 
+@pytest.mark.parametrize("preset", ["vllm-0.15", "vllm-0.19", "vllm-0.33", "sglang-0.5.23"])
+@pytest.mark.parametrize(
+    "option", ["enable_lora", "max_loras", "max_loras_per_batch", "lora_modules", "lora_paths"]
+)
+def test_adapters_are_refused_by_name(tmp_path: Path, preset: str, option: str) -> None:
+    with pytest.raises(ScenarioError, match=rf"engine.{option}: .*adapters, which are not simulated"):
+        deployment(tmp_path, f"preset: {preset}, {option}: 4")
+
+
 def test_every_preset_names_its_source() -> None:
     assert all(preset.source for preset in PRESETS.values())
 

@@ -160,3 +160,10 @@ def test_more_cached_than_prompt_tokens(cached: str, written: Callable, refused:
     message = refused(written("bad.csv", f"{head}2,9,1,{cached}\n"))
     assert "line 4" in message
     assert "above the prompt's 9 tokens" in message
+
+
+def test_a_column_of_adapters_is_kept_and_said_not_to_be_simulated(written: Callable) -> None:
+    path = written("own.csv", "arrival_s,prompt_tokens,output_tokens,lora_id\n0,10,5,a\n1,10,5,b\n")
+    trace = load_trace(path)
+    assert trace.labels["lora_id"].tolist() == ["a", "b"]
+    assert any("lora_id: adapters are not simulated" in note for note in trace.origin.assumptions)

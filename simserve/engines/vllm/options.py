@@ -45,8 +45,6 @@ NOT_MODELLED: dict[str, NotModelled] = {
     "stream_interval": NotModelled(_FRONT),
     "disable_chunked_mm_input": NotModelled("inputs are text"),
     "structured_outputs_config": NotModelled("grammars are not simulated"),
-    "enable_lora": NotModelled("adapters are not simulated"),
-    "max_loras": NotModelled("adapters are not simulated"),
     "dp_sync_interval": NotModelled("ranks of a group stop stepping with the last request of all", NEW),
     # the KV cache
     "num_gpu_blocks_override": NotModelled(_BLOCKS),
@@ -97,6 +95,8 @@ def why_not(option: str, version: str) -> str | None:
     """Return why the option is refused; None if no version of vLLM has it in this list."""
     if option in ELSEWHERE:
         return f"an option of vLLM that {ELSEWHERE[option]} here"
+    if "lora" in option:
+        return "an option for adapters, which are not simulated"
     found = NOT_MODELLED.get(option)
     if found is None:
         return None

@@ -40,6 +40,7 @@ UNITS_NS = {"s": NS_PER_S, "ms": NS_PER_MS, "ns": 1}
 BLOCKS = re.compile(r"block_ids_(\d+)")
 SESSION = "session_id"
 CACHED = "cached_tokens"
+_ADAPTER = re.compile(r"lora|adapter", re.IGNORECASE)
 
 
 class Table(Rows, Protocol):
@@ -117,6 +118,9 @@ class PlainReader:
         if "request_id" in table.names:
             draft.request_ids = table.objects("request_id").tolist()
         draft.labels |= {name: table.objects(name) for name in table.names if name not in used}
+        for name in draft.labels:
+            if _ADAPTER.search(name):
+                draft.assume(f"column {name}: adapters are not simulated, all requests run the model alone")
         if CACHED in draft.labels:
             check_cached(draft, f"column {CACHED}", draft.labels[CACHED])
         return finish(draft)
