@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simserve.deploy.afd import FfnPool, afd_latency, check_afd
-from simserve.deploy.engine import ResolvedEngine, kernel_settings
+from simserve.deploy.engine import ResolvedEngine
 from simserve.deploy.speculation import Speculation
 from simserve.deploy.speculation import group_latency as verifying_group_latency
 from simserve.errors import ScenarioError
@@ -17,8 +17,7 @@ from simserve.experts.popularity import POPULARITIES, popularity_of
 from simserve.experts.rank_load import Spreading
 from simserve.experts.state import Change, ExpertPlan, Rebalancing, Replayed, Swaps
 from simserve.hardware import GpuSpec
-from simserve.latency import ProfileStore
-from simserve.latency.compile import Analytic, compile_lockstep_latency
+from simserve.latency.compile import KernelSettings, compile_lockstep_latency
 from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.lockstep import LockstepLatency
 from simserve.latency.overlap import NO_OVERRIDES
@@ -88,15 +87,12 @@ def group_latency(
     parallel: Parallelism,
     spec: PoolSpec,
     engine: ResolvedEngine,
-    profiles: ProfileStore,
-    analytic: Analytic,
+    settings: KernelSettings,
     ffn: FfnPool | None = None,
     speculation: Speculation | None = None,
 ) -> LockstepLatency:
-    """Return the step times of one group."""
-    load: ExpertLoad = "uniform" if _sampled(spec) else spec.expert_load  # pyright: ignore
+    """Return the step times of one group; `settings` are those of its kernels (see `kernel_settings`)."""
     solve_us = spec.placement.solve_us if spec.placement and spec.placement.per_batch else 0.0
-    settings = kernel_settings(spec, load, profiles, analytic)
     if ffn is not None:
         return afd_latency(
             model,
@@ -122,9 +118,12 @@ def group_latency(
     )
 
 
-def _sampled(spec: PoolSpec) -> bool:
-    """Return True if the busiest rank is found by sampling; measured loads have it in their rows."""
-    return isinstance(spec.expert_load, ExpertLoadSpec) or spec.expert_load in (None, "uniform")
+def load_of_kernels(spec: PoolSpec) -> ExpertLoad:
+    """Return the expert load whose rows a group's kernels are read from.
+
+    Uniform where the busiest rank is found by sampling; measured loads have it in their rows.
+    """
+    return "uniform" if isinstance(spec.expert_load, ExpertLoadSpec) else spec.expert_load or "uniform"
 
 
 def expert_plan(model: ModelSpec, gpu: GpuSpec, spec: PoolSpec, seed: int, folder: Path) -> ExpertPlan | None:
@@ -136,7 +135,7 @@ def expert_plan(model: ModelSpec, gpu: GpuSpec, spec: PoolSpec, seed: int, folde
     ranks = expert_ranks(spec)
     load = spec.expert_load if isinstance(spec.expert_load, ExpertLoadSpec) else UNIFORM
     popularity = _popularity(load, folder)
-    if ranks == 1 or not layers or not _sampled(spec):
+    if ranks == 1 or not layers or load_of_kernels(spec) != "uniform":
         return None
     first = layers[0]
     slots = first.n_routed_experts + first.zero_experts

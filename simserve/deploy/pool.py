@@ -13,8 +13,16 @@ from simserve.core import PoolFacts, Trace
 from simserve.deploy.afd import FfnPool, afd_assumptions
 from simserve.deploy.engine import ResolvedEngine, kernel_settings
 from simserve.deploy.kv_tiers import grouping, tier_assumptions, tier_caches
-from simserve.deploy.moe import expert_plan, group_latency, groups_of, steps_together
-from simserve.deploy.pool_plan import Limit, beyond_node, half_options, plan_pool, policy_of, split_engine
+from simserve.deploy.moe import expert_plan, group_latency, groups_of, load_of_kernels, steps_together
+from simserve.deploy.pool_plan import (
+    Limit,
+    PlannedPool,
+    beyond_node,
+    half_options,
+    plan_pool,
+    policy_of,
+    split_engine,
+)
 from simserve.deploy.speculation import Speculation, plain_latency
 from simserve.experts.popularity import POPULARITIES
 from simserve.experts.state import ExpertPlan
@@ -160,7 +168,7 @@ def build_pool(
     planned = plan_pool(loaded, index, model, profiles)
     spec, gpu, engine, parallel, ledger, limit, facts, ffn, speculation = planned
     with loaded.blame("pools", index):
-        latency = _latency(loaded, model, gpu, parallel, spec, engine, profiles, compiled, ffn, speculation)
+        latency = _latency(loaded, model, planned, profiles, compiled)
     link = measured_host_link(profiles, gpu.name) if spec.kv_tiers else None
     tiers = tuple(tier.filled_in(parallel.gpus, gpu.pcie_bytes_per_s, link) for tier in spec.kv_tiers or ())
     with loaded.blame("pools", index, "expert_load"):
@@ -209,19 +217,16 @@ def _experts(
 def _latency(
     loaded: LoadedScenario,
     model: ModelSpec,
-    gpu: GpuSpec,
-    parallel: Parallelism,
-    spec: PoolSpec,
-    engine: ResolvedEngine,
+    planned: PlannedPool,
     profiles: ProfileStore,
     compiled: dict[Any, Any],
-    ffn: FfnPool | None,
-    speculation: Speculation | None,
 ) -> TableLatency | LockstepLatency:
     """Return the step latency, compiled once per (GPU, parallelism, dtypes, engine)."""
+    spec, gpu, engine, parallel = planned.spec, planned.gpu, planned.engine, planned.parallel
+    speculation = planned.speculation
     if steps_together(spec):
-        analytic = loaded.scenario.analytic
-        return group_latency(model, gpu, parallel, spec, engine, profiles, analytic, ffn, speculation)
+        settings = kernel_settings(spec, load_of_kernels(spec), profiles, loaded.scenario.analytic)
+        return group_latency(model, gpu, parallel, spec, engine, settings, planned.ffn, speculation)
     assert not isinstance(spec.expert_load, ExpertLoadSpec)
     load = spec.expert_load or DEFAULT_EXPERT_LOAD
     dtypes = (spec.weights_dtype, spec.kv_dtype, spec.experts_dtype)

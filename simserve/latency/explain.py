@@ -43,7 +43,7 @@ def op_times(latency: TableLatency, decoded: Iterable[Decoded]) -> dict[str, flo
     tokens: defaultdict[int, int] = defaultdict(int, latency.token_visits)
     sequences: defaultdict[int, int] = defaultdict(int, latency.sequence_visits)
     found: defaultdict[Operation, float] = defaultdict(float)
-    rest = Operation.ENGINE_AND_DRAFTS if getattr(latency, "drafts", None) else Operation.ENGINE
+    rest = Operation.ENGINE_AND_DRAFTS if latency.makes_drafts else Operation.ENGINE
     for number, page, visits, durations_ns, level_ns in decoded:
         steps = int(visits.sum())
         run_tokens, sampled = latency.decode_counts(number)

@@ -47,6 +47,9 @@ class _Page:
 class TableLatency:
     """`StepLatency` of one (model, GPU, parallelism, dtypes, engine). Built by `compile_step_latency`."""
 
+    makes_drafts: bool = False
+    """True if its steps also draft tokens."""
+
     def __init__(
         self,
         plan: Plan,

@@ -74,6 +74,7 @@ class VerifyingLatency(TableLatency):
         self.queries = queries
         self.sampled = queries if sampled is None else sampled
         self.drafts = drafts
+        self.makes_drafts = drafts is not None
         self._quiet = False
         """True while nothing is booked."""
         super().__init__(plan, graphs_of(overhead, queries), estimated=estimated)
