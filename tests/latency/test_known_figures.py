@@ -146,3 +146,34 @@ def test_a_gpu_without_nvlink_and_tables_reduces_as_a_measured_one_over_pcie():
     cost = all_reduce(here, "", 2, 1.0).cost(np.array([524288.0, 2097152.0]))
     assert cost.us == pytest.approx([50.0, 120.7], rel=0.01)
     assert any("l40s" in note for note in here.estimated)
+
+
+ALL_REDUCES_OVER_PCIE = [
+    ("l40s", 2, 131_072, 10.988),
+    ("l40s", 2, 1_048_576, 60.247),
+    ("l40s", 2, 33_554_432, 1689.3),
+    ("l40s", 4, 131_072, 57.72),
+    ("rtx_pro_6000", 2, 131_072, 8.18),
+    ("rtx_pro_6000", 2, 1_048_576, 30.146),
+    ("rtx_pro_6000", 2, 33_554_432, 930.62),
+    ("rtx_pro_6000", 4, 1_048_576, 86.1),
+]
+"""Microseconds of the measured tables: vLLM's kernel between two GPUs up to 8 MiB, NCCL's else."""
+
+
+@pytest.mark.parametrize(("gpu", "ranks", "size", "us"), ALL_REDUCES_OVER_PCIE)
+def test_all_reduces_over_pcie_take_what_was_measured(gpu, ranks, size, us):
+    card = machine(gpu)
+    cost = all_reduce(card, "all-reduce", ranks, float(size)).cost(np.array([1.0]))
+    assert cost.us[0] == pytest.approx(us, rel=1e-3)
+    assert card.estimated == []
+
+
+def test_a_gpu_without_nvlink_and_table_says_whose_collectives_stand_for_its_own():
+    """A10: PCIe 4.0 x16 as the L40S, so NCCL's time of that table, 74.76 us for 1 MiB."""
+    card = machine("a10")
+    cost = all_reduce(card, "all-reduce", 2, 1_048_576.0).cost(np.array([1.0]))
+    assert cost.us[0] == pytest.approx(74.76, rel=1e-3)
+    assert any(
+        "all_reduce over 2 GPUs" in note and "assumption: as l40s's" in note for note in card.estimated
+    )

@@ -126,7 +126,10 @@ def _over_pcie(machine: Machine, kind: str, ranks: int) -> Grid | None:
         trend=True,
     )
     grid.trust = EXTRAPOLATED
-    note = f"{kind} over {ranks} GPUs: no table {machine.gpu}/collective; as {PCIE_GPU}'s over PCIe"
+    note = (
+        f"{kind} over {ranks} GPUs: no table {machine.gpu}/collective;"
+        f" assumption: as {PCIE_GPU}'s over PCIe, by the links' line rates"
+    )
     if note not in machine.estimated:
         machine.estimated.append(note)
     return grid
