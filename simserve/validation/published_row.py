@@ -23,6 +23,7 @@ from simserve.validation.published_servers import (
     bench,
     options_of,
     server_of,
+    sglang_memory_share,
     version_of,
 )
 
@@ -110,6 +111,10 @@ def setup_of(row: Row, overhead: str | None = None, profiles: Sequence[str] = ()
         assumed.append(f"{server.what}: as InferenceX's script sets them")
     try:
         pool = _pool(row, assumed) | (server.pool if server else {})
+        share = sglang_memory_share(row, load_gpu(pool["gpu"]).hbm_bytes)
+        if share is not None:
+            pool["gpu_memory_utilization"] = share
+            assumed.append("share of memory by the rule of the row's release of SGLang")
         engine = {"preset": _engine(row, assumed), **options_of(row, assumed)}
         engine |= server.options if server else {}
         if _is_trtllm(row) and all_at_start(row):

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from simserve.engines.overheads import with_graphs
 from simserve.engines.presets import memory_rules
+from simserve.engines.sglang.options import RANK_SEQUENCES, chunk_tokens, largest_decode_graph
 from simserve.engines.trtllm import OVERHEAD as TRTLLM
 from simserve.hardware import GpuSpec
 from simserve.model import ModelSpec, total_params
@@ -26,6 +27,7 @@ from simserve.model.memory import memory_ledger
 from simserve.model.memory_lines import MemorySettings
 from simserve.model.spec import Parallelism
 from simserve.model.weights import weight_bytes_per_gpu, weight_bytes_total
+from simserve.units import GIB
 
 # Engine settings of a published run that its row does not print, from what its source documents elsewhere.
 #
@@ -85,6 +87,24 @@ def options_of(row: Row, assumed: list[str]) -> Options:
         options |= _generated(framework, row)
         assumed.append("flags by the rules of AIConfigurator's generator")
     return options
+
+
+def sglang_memory_share(row: Row, gpu_memory_bytes: int) -> float | None:
+    """Return `mem_fraction_static` of SGLang 0.5.1 or 0.5.6 on a card of 60 to 160 GiB, to 3 decimals.
+
+    None for other engines, releases and cards: the preset's rule holds. 0.5.6 reserves what 0.5.23 does
+    without prefill graphs; 0.5.1 by the card and the number of GPUs (`server_args.py` of both wheels).
+    """
+    version, gib = version_of(row), gpu_memory_bytes / GIB
+    if row["framework"].lower() != "sglang" or not () < version <= SGLANG_WITHIN_MAX or not 60 < gib < 160:
+        return None
+    gpus = round(float(row.get("tp") or 1)) * round(float(row.get("pp") or 1))
+    if version[:3] <= (0, 5, 1):
+        reserved_gib = (9.5 if gib < 90 else 12.0) + gpus / 2
+    else:
+        graphs = largest_decode_graph(gpu_memory_bytes, gpus, RANK_SEQUENCES)
+        reserved_gib = max(10.0, 0.5 + (1.5 * chunk_tokens(gpu_memory_bytes) + 2 * graphs) / 1024 + gpus / 8)
+    return round(1 - reserved_gib / gib, 3)
 
 
 def _generated(framework: str, row: Row) -> Options:

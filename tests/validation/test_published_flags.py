@@ -8,7 +8,7 @@ from simserve.deploy.build import build
 from simserve.engines.vllm.options import VllmParams
 from simserve.model import load_model
 from simserve.validation.published_row import setup_of
-from simserve.validation.published_servers import counted_weights, limits, options_of
+from simserve.validation.published_servers import counted_weights, limits, options_of, sglang_memory_share
 
 ROW = {
     "row_id": "x-1",
@@ -60,6 +60,20 @@ def test_settings_by_engine_and_source(framework, version, more, wanted):
     assumed: list[str] = []
     assert options_of(row(framework, version, **more), assumed) == wanted
     assert bool(assumed) == bool(wanted)
+
+
+@pytest.mark.parametrize(
+    ("version", "gib", "tp", "share"),
+    [
+        ("0.5.1.post1", 80, "2", 0.869),  # 9.5 + 2/2 GiB of 80
+        ("0.5.1.post1", 80, "8", 0.831),  # 9.5 + 8/2
+        ("0.5.6.post2", 141, "1", 0.907),  # 512 + 1.5 x 8192 + 2 x 256 + 128 MiB = 13.125 GiB
+        ("0.5.6.post2", 141, "4", 0.901),  # 512 graphs from 4 GPUs on: 14.0 GiB
+        ("0.5.23", 80, "2", None),
+    ],
+)
+def test_older_releases_of_sglang_share_memory_by_their_own_rule(version, gib, tp, share):
+    assert sglang_memory_share(row("SGLang", version, tp=tp), gib << 30) == share
 
 
 def test_a_table_of_offline_throughput_queues_everything_at_the_start():
