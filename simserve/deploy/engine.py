@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from simserve.engines.base import POLICIES, Placement, PolicyParams, Scheduler
 from simserve.engines.engine import Engine, EnginePreset
@@ -63,7 +63,7 @@ class ResolvedEngine:
     kind: Engine
     """What is true of it, whatever the settings are."""
     policy: type[Scheduler]
-    params: BaseModel
+    params: PolicyParams
     block_size: int
     gpu_memory_utilization: float
     overhead: EngineOverhead
@@ -94,21 +94,16 @@ class ResolvedEngine:
     @property
     def sequences(self) -> int:
         """Most sequences in one step."""
-        return self._first_set("max_num_seqs", "max_running_requests", "batch_size") or BARE_SEQUENCES
+        return self.params.most_sequences or BARE_SEQUENCES
 
     def tokens_per_step(self, longest: int) -> int:
         """Most tokens in one step; without a budget, one longest prompt is taken."""
-        chunk = self._first_set("max_num_batched_tokens", "chunked_prefill_size")
-        return chunk if chunk and chunk > 0 else longest
+        return self.params.tokens_per_step(longest)
 
     @property
     def published_token_budget(self) -> int | None:
         """Prompt tokens of one step as the engine tells routers; None: it has no such limit."""
-        return self.params.published_token_budget if isinstance(self.params, PolicyParams) else None
-
-    def _first_set(self, *names: str) -> int | None:
-        """Return the first of these settings that the policy has."""
-        return next((getattr(self.params, name) for name in names if hasattr(self.params, name)), None)
+        return self.params.published_token_budget
 
 
 def resolve_engine(
@@ -188,8 +183,6 @@ def placement_of(model: ModelSpec | None, sm_arch: int, degrees: Parallelism) ->
 
 def check_lengths(loaded: LoadedScenario, pool: int, engine: ResolvedEngine, max_model_len: int) -> None:
     """Refuse settings with which the engine would not start, at the place of the setting."""
-    if not isinstance(engine.params, PolicyParams):
-        return
     try:
         engine.params.check_lengths(max_model_len)
     except ScenarioError as error:
@@ -242,10 +235,10 @@ def _preset(loaded: LoadedScenario, engine: EngineSpec, origin: Mapping[str, Key
         return engine_preset(engine.preset)
 
 
-def _of_rank(loaded: LoadedScenario, server: BaseModel, dp: int, origin: Mapping[str, KeyPath]) -> BaseModel:
+def _of_rank(
+    loaded: LoadedScenario, server: PolicyParams, dp: int, origin: Mapping[str, KeyPath]
+) -> PolicyParams:
     """Return an attention rank's share of the server's settings."""
-    if not isinstance(server, PolicyParams):
-        return server
     try:
         return server.of_rank(dp)
     except ScenarioError as error:
@@ -254,10 +247,10 @@ def _of_rank(loaded: LoadedScenario, server: BaseModel, dp: int, origin: Mapping
 
 
 def _params(
-    loaded: LoadedScenario, policy: type, options: dict[str, Any], origin: Mapping[str, KeyPath]
-) -> BaseModel:
+    loaded: LoadedScenario, policy: type[Scheduler], options: dict[str, Any], origin: Mapping[str, KeyPath]
+) -> PolicyParams:
     for option in options.keys() - policy.Params.model_fields.keys():
-        reason = policy.Params.why_not(option, options) if issubclass(policy.Params, PolicyParams) else None
+        reason = policy.Params.why_not(option, options)
         if reason is not None:
             raise refuse(loaded.document, origin[option], options[option], reason)
     try:

@@ -35,8 +35,8 @@ class Grouping(NamedTuple):
 
 def grouping(model: ModelSpec, spec: PoolSpec, engine: ResolvedEngine) -> Grouping:
     """Return the groups that the engine makes by default; raises `ScenarioError` for what it would refuse."""
-    interval = getattr(engine.params, "prefix_cache_retention_interval", 0)
-    if isinstance(interval, int) and interval % engine.block_size:
+    interval = engine.params.retention_interval
+    if interval is not None and interval % engine.block_size:
         raise ScenarioError(
             key="prefix_cache_retention_interval",
             value=interval,
@@ -76,10 +76,8 @@ def check_tiers(spec: PoolSpec, engine: ResolvedEngine) -> None:
         if spec.kv_tier_policy is not None:
             raise ScenarioError("needs kv_tiers, which it governs", "kv_tier_policy")
         return
-    if not getattr(engine.params, "enable_prefix_caching", True):
-        raise ScenarioError("needs prefix caching (enable_prefix_caching: true)", "kv_tiers")
-    if getattr(engine.params, "disable_radix_cache", False):
-        raise ScenarioError("needs the radix cache (disable_radix_cache: false)", "kv_tiers")
+    if not engine.params.caches_prefixes:
+        raise ScenarioError(f"needs prefix caching ({engine.params.prefix_caching_option})", "kv_tiers")
     if engine.block_size < LEAST_BLOCK_TOKENS:
         raise ScenarioError(
             f"KV tiers move whole blocks: block_size is {engine.block_size}, allowed: {LEAST_BLOCK_TOKENS} "

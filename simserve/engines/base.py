@@ -56,6 +56,28 @@ class PolicyParams(BaseModel):
         """
         return None
 
+    prefix_caching_option: ClassVar[str] = ""
+    """How a scenario says that prefixes are cached."""
+
+    @property
+    def most_sequences(self) -> int | None:
+        """Most sequences of one step; None: the policy has no such limit."""
+        return None
+
+    def tokens_per_step(self, longest: int) -> int:
+        """Return the most tokens of one step; without a budget, one prompt of the `longest` tokens."""
+        return longest
+
+    @property
+    def caches_prefixes(self) -> bool:
+        """True unless the settings switch prefix caching off."""
+        return True
+
+    @property
+    def retention_interval(self) -> int | None:
+        """Tokens after which blocks of window layers are cached; 0: only where prompts end; None: all."""
+        return 0
+
     @property
     def published_token_budget(self) -> int | None:
         """Prompt tokens of one step as the engine tells routers (max_num_batched_tokens); None: no limit."""
@@ -146,7 +168,7 @@ class Policy(Protocol):
 class Scheduler:
     """Base of every policy: the rest of the contract, as it is for a policy that does nothing special."""
 
-    Params: ClassVar[type[BaseModel]]
+    Params: ClassVar[type[PolicyParams]]
     """Its settings; every class has its own."""
     plans_ahead: bool = False
     """True: the engine decides a step while the one before runs; arrivals of that step are not seen."""

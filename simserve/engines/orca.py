@@ -26,6 +26,11 @@ class OrcaParams(PolicyParams):
         default=256, ge=1, description="Most requests that run at once (Orca's max batch size)."
     )
 
+    @property
+    def most_sequences(self) -> int:
+        """Orca's max batch size."""
+        return self.max_num_seqs
+
 
 @POLICIES.register("orca")
 class OrcaPolicy(Scheduler):

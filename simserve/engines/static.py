@@ -29,6 +29,11 @@ class StaticParams(PolicyParams):
         default=50.0, ge=0, description="Longest that the oldest request waits for company."
     )
 
+    @property
+    def most_sequences(self) -> int:
+        """The batch."""
+        return self.batch_size
+
 
 @POLICIES.register("static")
 class StaticPolicy(Scheduler):

@@ -176,6 +176,8 @@ _POSITIONS = 1 << 24
 class OwnContent:
     """Content of which nothing is told: no two requests share any, but each knows its own."""
 
+    quoted = False
+
     def keys(self, request: Request, blocks: int) -> list[int]:
         """Return the keys of the first `blocks` blocks (below 0)."""
         first = -1 - request.id * _POSITIONS
@@ -193,6 +195,8 @@ class TraceContent:
     session are one growing text. Everything else (answers, prompts without either) is the request's own. A
     turn is sent when the answer before it is complete, so no answer is quoted while it is being made.
     """
+
+    quoted = False
 
     def __init__(self, trace: Trace, block_size: int) -> None:
         """`block_size` tokens per engine block."""

@@ -25,10 +25,10 @@ _MOST_STALE = 4
 
 
 class Content(Protocol):
-    """What the tokens of requests are, as keys of full blocks.
+    """What the tokens of requests are, as keys of full blocks."""
 
-    One with a true `quoted` says that a prompt may contain an answer which is still being made.
-    """
+    quoted: bool
+    """True if a prompt may contain an answer which is still being made."""
 
     def keys(self, request: Request, blocks: int) -> list[int]:
         """Return the keys of the first `blocks` blocks of the request's prompt and output.
@@ -44,7 +44,7 @@ class Content(Protocol):
 
 def is_quoted(content: Content | None) -> bool:
     """Return True if a prompt may contain an answer still being made: its blocks matter as they fill."""
-    return getattr(content, "quoted", False)
+    return content is not None and content.quoted
 
 
 class Below(Protocol):

@@ -8,7 +8,7 @@ docs/engines.md has every rule, and which are followed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -182,6 +182,22 @@ class SglangParams(PolicyParams):
     def why_not(cls, option: str, settings: Mapping[str, Any]) -> str | None:
         """Return why one of SGLang's own options is refused (see `not_modelled`)."""
         return why_not(option)
+
+    @property
+    def most_sequences(self) -> int:
+        """`max_running_requests`."""
+        return self.max_running_requests
+
+    def tokens_per_step(self, longest: int) -> int:
+        """Return `chunked_prefill_size`, or one prompt of the `longest` tokens without chunks."""
+        return self.chunked_prefill_size if self.chunked_prefill_size > 0 else longest
+
+    prefix_caching_option: ClassVar[str] = "disable_radix_cache: false"
+
+    @property
+    def caches_prefixes(self) -> bool:
+        """True unless `disable_radix_cache`."""
+        return not self.disable_radix_cache
 
     @property
     def published_token_budget(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -175,6 +175,28 @@ class VllmParams(PolicyParams):
     def why_not(cls, option: str, settings: Mapping[str, Any]) -> str | None:
         """Return why one of vLLM's own options is refused (see `not_modelled`)."""
         return why_not(option, settings.get("version", cls.model_fields["version"].default))
+
+    @property
+    def most_sequences(self) -> int:
+        """`max_num_seqs`."""
+        return self.max_num_seqs
+
+    def tokens_per_step(self, longest: int) -> int:
+        """Return `max_num_batched_tokens`."""
+        return self.max_num_batched_tokens
+
+    prefix_caching_option: ClassVar[str] = "enable_prefix_caching: true"
+
+    @property
+    def caches_prefixes(self) -> bool:
+        """`enable_prefix_caching`."""
+        return self.enable_prefix_caching
+
+    @property
+    def retention_interval(self) -> int | None:
+        """`prefix_cache_retention_interval`."""
+        interval = self.prefix_cache_retention_interval
+        return interval if isinstance(interval, int) else None
 
     @property
     def published_token_budget(self) -> int:
