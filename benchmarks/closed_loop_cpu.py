@@ -25,7 +25,7 @@ from benchmarks.cpu_engine.engines import BACKENDS
 from simserve.model import load_model
 from simserve.model.layers import GqaAttention
 from simserve.profiler.device import open_device
-from simserve.profiler.job import Job
+from simserve.profiler.job import Job, Types
 from simserve.profiler.ops import OPS
 
 ATTENTION = ("attn_decode", "attn_prefill", "attn_mixed")
@@ -43,7 +43,7 @@ def profiled(backends: tuple[str, ...], models: list[str], budget_s: float, thre
     if any(_has_heads(model) for model in models):
         parts = [(list(ATTENTION[:2]), backends, 0.25), (list(ATTENTION[2:]), backends, 0.2), *parts]
     for ops, by, share in parts:
-        job = Job.make("cpu", models, ops, [1], "fp32", [], "cpu", threads, backends=by)
+        job = Job.make("cpu", "cpu", models, ops, [1], Types("fp32"), threads=threads, backends=by)
         outcome = job.run(out, share * budget_s, resume=True)
         print(f"profile by {', '.join(by)}: {outcome.timed} kernels timed, {outcome.left} left", flush=True)
     return out

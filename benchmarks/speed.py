@@ -24,7 +24,7 @@ from simserve.core import Result, Trace, TraceOrigin
 from simserve.deploy.build import build
 from simserve.router.base import ROUTERS
 from simserve.scenario import Scenario
-from simserve.sim import simulate
+from simserve.sim import Clients, simulate
 from simserve.workload import load_trace, scale_rate_by_compression, tile
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -51,7 +51,7 @@ def run_case(trace: Trace, replicas: int, concurrency: int | None = None, **opti
     replicas_built = replace(deployment, trace=trace).replicas()
     router_type = ROUTERS.get("least_outstanding_requests")
     router = router_type(router_type.Params(), seed=1)
-    result, cost = measure(lambda: simulate(trace, replicas_built, router, closed_loop=concurrency))
+    result, cost = measure(lambda: simulate(trace, replicas_built, router, clients=Clients(concurrency)))
     requests = len(trace)
     tokens = int(result.output_tokens.sum() + result.prompt_tokens.sum())
     steps = sum(replica.steps for replica in result.replicas)

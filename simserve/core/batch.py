@@ -50,7 +50,6 @@ class Batch:
         stalled: list[Request],
         repeats: int = 1,
         sealed: bool = False,
-        until_ns: int | None = None,
     ) -> None:
         """See the attributes' notes."""
         self.decodes = decodes
@@ -68,7 +67,7 @@ class Batch:
         """For how many steps in a row the policy would decide just this, if nobody arrives or finishes."""
         self.sealed = sealed
         """True if no arrival could change the decision while the batch is repeated."""
-        self.until_ns = until_ns
+        self.until_ns: int | None = None
         """When something happens that the policy foresees: no step is repeated at or after this time."""
 
     @property
@@ -132,8 +131,8 @@ class VerifyBatch(Batch):
             batch.stalled,
             batch.repeats,
             batch.sealed,
-            batch.until_ns,
         )
+        self.until_ns = batch.until_ns
         self.context_sums = context_sums
         """`decode_context` of each of the `repeats` steps, as the acceptances draw it (int64[repeats])."""
         self.trimmed = trimmed

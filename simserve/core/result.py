@@ -143,9 +143,9 @@ class Result:
     """Groups of attention ranks that step together."""
     verifications: Int64 | None = None
     """Steps in which drafts of the request were verified, -1 if none were; None without speculation."""
-    op_ns: dict[str, float] = field(default_factory=dict)
+    op_ns: dict[str, float] = field(default_factory=dict[str, float])
     """Simulated busy time by group of kernels; of ranks that step together by what their steps wait for."""
-    pool_op_ns: dict[str, dict[str, float]] = field(default_factory=dict)
+    pool_op_ns: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
     """The same by pool; pools whose step latency is one object (equal deployments) have it together."""
 
     dropped_ns: Int64 | None = None

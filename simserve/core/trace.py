@@ -30,7 +30,7 @@ class TraceOrigin:
     """What the reader took for granted (time unit, block size ...), in words."""
     changes: tuple[str, ...] = ()
     """What was dropped, reordered or changed, with counts, in words."""
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict[str, str])
     """Role to the column that was taken for it, where the reader chose among a file's names."""
 
 
@@ -61,7 +61,7 @@ class Trace:
     block_offsets: Int64 | None = None
     """int64[n + 1]: row i owns block_ids[block_offsets[i]:block_offsets[i + 1]]."""
     block_tokens: int = 0
-    labels: dict[str, NDArray[np.object_]] = field(default_factory=dict)
+    labels: dict[str, NDArray[np.object_]] = field(default_factory=dict[str, NDArray[np.object_]])
     """Further columns kept as text, for export."""
 
     @classmethod

@@ -26,7 +26,7 @@ from simserve.metrics import Slo, Summary, summarize
 from simserve.model import ModelSpec, load_model
 from simserve.scenario.load import LoadedScenario, loaded, portable
 from simserve.scenario.spec import Scenario
-from simserve.sim import Progress, ReplicaSpec, simulate
+from simserve.sim import Clients, Progress, ReplicaSpec, simulate
 from simserve.sim.step_log import StepLog
 
 
@@ -46,17 +46,20 @@ class Deployment:
         for pool in self.pools:
             pool.latency.forget()  # what an earlier run of this deployment booked
         closed_loop = scenario.workload.closed_loop
+        replicas = self.replicas()
+        if is_split(self.loaded):
+            router = build_split(self.loaded, self.pools, self.trace)
+        else:
+            router = build_router(self.loaded, self.trace, self.pools[0].engine.block_size)
         return simulate(
             self.trace,
-            self.replicas(),
-            build_router(self.loaded, self.trace, self.pools[0].engine.block_size),
+            replicas,
+            router,
             [pool.facts for pool in self.pools],
-            closed_loop=closed_loop.clients if closed_loop else None,
+            clients=Clients(closed_loop.clients if closed_loop else None, give_up_ns(self.loaded)),
             fast_forward=scenario.fast_forward,
-            give_up_ns=give_up_ns(self.loaded),
             progress=progress,
             step_log=step_log,
-            split=build_split(self.loaded, self.pools, self.trace) if is_split(self.loaded) else None,
         )
 
     def replicas(self) -> list[ReplicaSpec]:

@@ -15,8 +15,9 @@ from ruamel.yaml.comments import CommentedMap
 
 from simserve import __version__
 from simserve.core import Trace
-from simserve.deploy.pool import DEFAULT_EXPERT_LOAD, BuiltPool
+from simserve.deploy.pool import BuiltPool
 from simserve.deploy.pool_plan import has_experts
+from simserve.deploy.step_latency import DEFAULT_EXPERT_LOAD
 from simserve.metrics.comparison import requests_sha256
 from simserve.model.dtypes import dtype_words
 from simserve.scenario.load import portable

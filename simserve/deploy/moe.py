@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from simserve.deploy.afd import FfnPool, afd_latency, check_afd
-from simserve.deploy.engine import ResolvedEngine
-from simserve.deploy.speculation import Speculation
-from simserve.deploy.speculation import group_latency as verifying_group_latency
+from simserve.deploy.afd import check_afd
 from simserve.errors import ScenarioError
 from simserve.experts import Placement, contiguous, random_placement
 from simserve.experts.balancing import balanced
@@ -17,11 +13,8 @@ from simserve.experts.popularity import POPULARITIES, popularity_of
 from simserve.experts.rank_load import Spreading
 from simserve.experts.state import Change, ExpertPlan, Rebalancing, Replayed, Swaps
 from simserve.hardware import GpuSpec
-from simserve.latency.compile import KernelSettings, compile_lockstep_latency
-from simserve.latency.kernels.experts import ExpertLoad
 from simserve.latency.lockstep import LockstepLatency
-from simserve.latency.overlap import NO_OVERRIDES
-from simserve.model import ModelSpec, Parallelism
+from simserve.model import ModelSpec
 from simserve.model.dtypes import weight_format
 from simserve.model.layers import MoeFfn
 from simserve.scenario.load import find
@@ -81,49 +74,9 @@ def redundant_experts(spec: PoolSpec) -> int:
     return spec.placement.redundant_experts if spec.placement is not None else 0
 
 
-def group_latency(
-    model: ModelSpec,
-    gpu: GpuSpec,
-    parallel: Parallelism,
-    spec: PoolSpec,
-    engine: ResolvedEngine,
-    settings: KernelSettings,
-    ffn: FfnPool | None = None,
-    speculation: Speculation | None = None,
-) -> LockstepLatency:
-    """Return the step times of one group; `settings` are those of its kernels (see `kernel_settings`)."""
-    solve_us = spec.placement.solve_us if spec.placement and spec.placement.per_batch else 0.0
-    if ffn is not None:
-        return afd_latency(
-            model,
-            gpu,
-            ffn,
-            spec,
-            engine,
-            settings,
-            redundant_experts=redundant_experts(spec),
-            solve_us=solve_us,
-        )
-    make = compile_lockstep_latency if speculation is None else partial(verifying_group_latency, speculation)
-    return make(
-        model,
-        gpu,
-        parallel,
-        all2all=spec.all2all or "deepep",
-        redundant_experts=redundant_experts(spec),
-        overlap=spec.overlap or NO_OVERRIDES,
-        solve_us=solve_us,
-        overhead=engine.overhead,
-        **settings,
-    )
-
-
-def load_of_kernels(spec: PoolSpec) -> ExpertLoad:
-    """Return the expert load whose rows a group's kernels are read from.
-
-    Uniform where the busiest rank is found by sampling; measured loads have it in their rows.
-    """
-    return "uniform" if isinstance(spec.expert_load, ExpertLoadSpec) else spec.expert_load or "uniform"
+def sampled(spec: PoolSpec) -> bool:
+    """Return True if the busiest rank is found by sampling; measured loads have it in their rows."""
+    return isinstance(spec.expert_load, ExpertLoadSpec) or spec.expert_load in (None, "uniform")
 
 
 def expert_plan(model: ModelSpec, gpu: GpuSpec, spec: PoolSpec, seed: int, folder: Path) -> ExpertPlan | None:
@@ -135,7 +88,7 @@ def expert_plan(model: ModelSpec, gpu: GpuSpec, spec: PoolSpec, seed: int, folde
     ranks = expert_ranks(spec)
     load = spec.expert_load if isinstance(spec.expert_load, ExpertLoadSpec) else UNIFORM
     popularity = _popularity(load, folder)
-    if ranks == 1 or not layers or load_of_kernels(spec) != "uniform":
+    if ranks == 1 or not layers or not sampled(spec):
         return None
     first = layers[0]
     slots = first.n_routed_experts + first.zero_experts

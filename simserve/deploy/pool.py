@@ -4,31 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
 from simserve.core import PoolFacts, Trace
 from simserve.deploy.afd import FfnPool, afd_assumptions
-from simserve.deploy.engine import ResolvedEngine, kernel_settings
+from simserve.deploy.engine import ResolvedEngine
 from simserve.deploy.kv_tiers import grouping, tier_assumptions, tier_caches
-from simserve.deploy.moe import expert_plan, group_latency, groups_of, load_of_kernels, steps_together
-from simserve.deploy.pool_plan import (
-    Limit,
-    PlannedPool,
-    beyond_node,
-    half_options,
-    plan_pool,
-    policy_of,
-    split_engine,
-)
-from simserve.deploy.speculation import Speculation, plain_latency
+from simserve.deploy.moe import expert_plan, groups_of
+from simserve.deploy.pool_plan import Limit, beyond_node, half_options, plan_pool, policy_of, split_engine
+from simserve.deploy.speculation import Speculation
+from simserve.deploy.step_latency import step_latency
 from simserve.experts.popularity import POPULARITIES
 from simserve.experts.state import ExpertPlan
 from simserve.hardware import GpuSpec
-from simserve.latency import ProfileStore, TableLatency, compile_step_latency
-from simserve.latency.kernels.experts import ExpertLoad
+from simserve.latency import ProfileStore, TableLatency
 from simserve.latency.lockstep import LockstepLatency
 from simserve.latency.overhead import measured_host_link
 from simserve.model import ModelSpec, Parallelism
@@ -41,8 +32,6 @@ from simserve.scenario.load import LoadedScenario
 from simserve.scenario.pool_spec import EXPERT_LOAD_KEYS, ExpertLoadSpec, PoolSpec
 from simserve.scenario.split_spec import KvTierSpec
 from simserve.sim import ReplicaSpec
-
-DEFAULT_EXPERT_LOAD: ExpertLoad = "uniform"
 
 
 @dataclass(frozen=True)
@@ -168,7 +157,7 @@ def build_pool(
     planned = plan_pool(loaded, index, model, profiles)
     spec, gpu, engine, parallel, ledger, limit, facts, ffn, speculation = planned
     with loaded.blame("pools", index):
-        latency = _latency(loaded, model, planned, profiles, compiled)
+        latency = step_latency(loaded, model, planned, profiles, compiled)
     link = measured_host_link(profiles, gpu.name) if spec.kv_tiers else None
     tiers = tuple(tier.filled_in(parallel.gpus, gpu.pcie_bytes_per_s, link) for tier in spec.kv_tiers or ())
     with loaded.blame("pools", index, "expert_load"):
@@ -212,39 +201,6 @@ def _experts(
         assert isinstance(spec.expert_load, ExpertLoadSpec)
         kind, place = POPULARITIES.get(spec.expert_load.kind), ("pools", index, "expert_load")
         raise explain(error, loaded.document, kind, place, also_allowed=EXPERT_LOAD_KEYS) from error
-
-
-def _latency(
-    loaded: LoadedScenario,
-    model: ModelSpec,
-    planned: PlannedPool,
-    profiles: ProfileStore,
-    compiled: dict[Any, Any],
-) -> TableLatency | LockstepLatency:
-    """Return the step latency, compiled once per (GPU, parallelism, dtypes, engine)."""
-    spec, gpu, engine, parallel = planned.spec, planned.gpu, planned.engine, planned.parallel
-    speculation = planned.speculation
-    if steps_together(spec):
-        settings = kernel_settings(spec, load_of_kernels(spec), profiles, loaded.scenario.analytic)
-        return group_latency(model, gpu, parallel, spec, engine, settings, planned.ffn, speculation)
-    assert not isinstance(spec.expert_load, ExpertLoadSpec)
-    load = spec.expert_load or DEFAULT_EXPERT_LOAD
-    dtypes = (spec.weights_dtype, spec.kv_dtype, spec.experts_dtype)
-    drafts = speculation and (speculation.drafter, speculation.spec.num_speculative_tokens)
-    kernels = (*dtypes, spec.moe_backend, spec.max_model_len)
-    key = (gpu.name, parallel, kernels, load, engine.overhead.name, drafts)
-    if key not in compiled:
-        make = compile_step_latency if speculation is None else partial(plain_latency, speculation)
-        settings = kernel_settings(spec, load, profiles, loaded.scenario.analytic)
-        settings["max_model_len"] = spec.max_model_len
-        compiled[key] = make(
-            model,
-            gpu,
-            parallel,
-            overhead=engine.overhead,
-            **settings,
-        )
-    return compiled[key]
 
 
 def _types_of(loaded: LoadedScenario, index: int, model: ModelSpec, spec: PoolSpec) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from simserve.kvcache.content import Cursor, Runs, split, tokens_in
 from simserve.kvcache.prefix import Below
@@ -22,7 +22,7 @@ from simserve.kvcache.prefix import Below
 class EvictionRule(NamedTuple):
     """An order of eviction."""
 
-    key: Callable[[Any], tuple[int, ...]]
+    key: Callable[[Node], tuple[int, ...]]
     """Key of a node: smallest goes first."""
     grows: bool = True
     """True if an access never lowers the key: an old entry of a heap can then be corrected when it is met."""

@@ -339,7 +339,8 @@ class TierCache:
 
 def _cuts(places: Sequence[int]) -> list[int]:
     """Return the numbers of blocks worth considering: all, or all before the first of a slower tier."""
-    cuts, slowest = [], places[0]
+    cuts: list[int] = []
+    slowest = places[0]
     for index, level in enumerate(places):
         if level > slowest:
             cuts.append(index)

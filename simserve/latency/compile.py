@@ -63,44 +63,35 @@ def setting_of(
     gpu: GpuSpec,
     parallelism: Parallelism,
     *,
-    weights_dtype: WeightsDtype = "bf16",
-    kv_dtype: str = "bf16",
-    experts_dtype: str | None = None,
-    expert_load: ExpertLoad = "uniform",
-    moe_backend: MoeBackend | None = None,
-    profiles: ProfileStore | None = None,
-    max_model_len: int | None = None,
-    analytic: Analytic = "allow",
     engine: str = "vllm",
     lockstep: bool = False,
-    all2all: All2All = "deepep",
-    redundant_experts: int = 0,
+    **settings: Unpack[GroupSettings],
 ) -> Setting:
-    """Return what every block needs to know (see `KernelSettings`)."""
-    types = kernel_types(weights_dtype, experts_dtype)
+    """Return what every block needs to know; `settings` that are not given have the defaults below."""
+    kv_dtype = settings.get("kv_dtype", "bf16")
     _check_dtype(kv_dtype)
     machine = Machine(
         gpu.name,
         peaks_of(gpu),
-        profiles or shipped_profiles(),
-        analytic == "allow",
+        settings.get("profiles") or shipped_profiles(),
+        settings.get("analytic", "allow") == "allow",
         gpu.sm_arch,
         gpu.gpus_per_node,
         engine,
-        moe_backend,
+        settings.get("moe_backend"),
     )
     return Setting(
         machine,
         spec.hidden_size,
         parallelism,
-        types,
+        kernel_types(settings.get("weights_dtype", "bf16"), settings.get("experts_dtype")),
         kv_dtype,
-        expert_load,
+        settings.get("expert_load", "uniform"),
         gpu.gpus_per_node,
         lockstep,
-        all2all,
-        redundant_experts,
-        max_model_len=max_model_len or spec.max_position_embeddings,
+        settings.get("all2all", "deepep"),
+        settings.get("redundant_experts", 0),
+        max_model_len=settings.get("max_model_len") or spec.max_position_embeddings,
     )
 
 

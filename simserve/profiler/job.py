@@ -14,7 +14,7 @@ from simserve.profiler.device import LIBRARIES, Device, need_torch, open_device,
 from simserve.profiler.ops import OPS, ops_named
 from simserve.profiler.ops.attention_kernels import flex_missing
 from simserve.profiler.ranks import launch
-from simserve.profiler.run import Outcome, Progress, describe, run_plan
+from simserve.profiler.run import Outcome, Place, Progress, describe, run_plan
 from simserve.profiler.shapes import CPU_SIZES, CUDA_SIZES, Shapes, shapes_of
 from simserve.profiler.tensors import width_of
 
@@ -45,6 +45,15 @@ def _unseen(case: Case) -> bool:
 
 
 @dataclass(frozen=True)
+class Types:
+    """Types to measure; empty: the device's own, and for KV that of activations."""
+
+    activations: str = ""
+    weights: tuple[str, ...] = ()
+    kv: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Job:
     """A plan, ready to run."""
 
@@ -58,20 +67,18 @@ class Job:
     @staticmethod
     def make(
         gpu: str,
+        device: str,
         models: Sequence[str],
         ops: Sequence[str],
         tps: Sequence[int],
-        dtype: str,
-        weight_dtypes: Sequence[str],
-        device: str,
+        types: Types = Types(),
+        *,
         threads: int = 0,
-        kv_dtypes: Sequence[str] = (),
         backends: Sequence[str] = (),
     ) -> Job:
         """Open the device and plan; raises `ProfileError` or `ScenarioError` for what the user must mend.
 
-        Empty sequences mean: all operations, the device's own dtypes, the dtype of activations for the cache,
-        every backend that is there.
+        Empty sequences mean: all operations, every backend that is there.
         """
         if not gpu or not gpu.replace("_", "").replace("-", "").replace(".", "").isalnum():
             raise ProfileError(f"--gpu-name {gpu!r}: allowed: letters, digits, '_', '-' and '.'")
@@ -80,8 +87,8 @@ class Job:
         opened = open_device(device)
         if threads:
             need_torch().set_num_threads(threads)
-        dtype = dtype or opened.default_dtype()
-        weights = tuple(weight_dtypes) or (dtype, *opened.more_weight_dtypes())
+        dtype, kv_dtypes = types.activations or opened.default_dtype(), types.kv
+        weights = tuple(types.weights) or (dtype, *opened.more_weight_dtypes())
         for one in (dtype, *weights):
             opened.check_dtype(one)
         for one in kv_dtypes:
@@ -116,7 +123,8 @@ class Job:
         self, out: Path, budget_s: float, resume: bool = False, progress: Progress | None = None
     ) -> Outcome:
         """Measure within the budget; see `run_plan`."""
-        return run_plan(self.cases, OPS, self.device, self.gpu, out, budget_s, resume, self.dtypes, progress)
+        place = Place(self.gpu, self.device, self.dtypes, out)
+        return run_plan(self.cases, OPS, place, budget_s, resume, progress)
 
     @staticmethod
     def describe(case: Case) -> str:

@@ -54,15 +54,22 @@ class Outcome:
         return self.planned - self.resumed - self.timed - self.not_timed - self.passed_over
 
 
+@dataclass(frozen=True)
+class Place:
+    """What is measured, and where its tables go: `<out>/<gpu>`."""
+
+    gpu: str
+    device: Device
+    dtypes: tuple[str, ...]
+    out: Path
+
+
 def run_plan(
     cases: Sequence[Case],
     ops: dict[str, Op | OverRanks],
-    device: Device,
-    gpu: str,
-    out: Path,
+    place: Place,
     budget_s: float,
     resume: bool,
-    dtypes: tuple[str, ...],
     progress: Progress | None = None,
 ) -> Outcome:
     """Measure `cases` in order until done or out of time; write `<out>/<gpu>/<op>.parquet`.
@@ -70,10 +77,10 @@ def run_plan(
     Raises `ProfileError` if the folder holds measurements and `resume` is false, or tables without journal.
     """
     begin = time.monotonic()
-    folder = out / gpu
+    device, gpu, folder = place.device, place.gpu, place.out / place.gpu
     _check_folder(folder, resume)
     with Journal(folder / NAME) as journal:
-        write_machine_file(folder, gpu, device, dtypes)
+        write_machine_file(folder, gpu, device, place.dtypes)
         session = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **device.facts()}
         journal.begin(session)
         outcome = Outcome(folder, len(cases), resumed=sum(case.id in journal.done for case in cases))

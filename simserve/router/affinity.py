@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from math import ceil
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -80,7 +80,7 @@ class ConsistentHashRouter(Router):
             self.assumptions = (UNKNOWN_CONTENT,)
 
     @classmethod
-    def made(cls, params: ConsistentHashParams, seed: int, known: Known) -> Router:
+    def made(cls, params: Any, seed: int, known: Known) -> Router:
         """Return one that knows what the trace says of prompts and sessions."""
         return cls(
             params, seed=seed, content=known.content, block_size=known.block_size, sessions=known.sessions
@@ -150,7 +150,7 @@ class SessionAffinityRouter(Router):
         self._rotation = Rotation()
 
     @classmethod
-    def made(cls, params: SessionAffinityParams, seed: int, known: Known) -> Router:
+    def made(cls, params: Any, seed: int, known: Known) -> Router:
         """Return one that knows what the trace says of prompts and sessions."""
         return cls(params, seed=seed, sessions=known.sessions)
 

@@ -129,8 +129,6 @@ class Router(ABC):
     """How old its view of the replicas may be (see `StateParams`); 0: as of now."""
     assumptions: tuple[str, ...] = ()
     """What a report must say of it."""
-    may_hold: bool = False
-    """True if it may hold requests back; it is then a `HoldingRouter`."""
 
     def __init__(self, params: Any, *, seed: int) -> None:
         """`params` are of its `Params`."""
@@ -138,7 +136,7 @@ class Router(ABC):
         self.seed = seed
 
     @classmethod
-    def made(cls, params: RouterParams, seed: int, known: Known) -> Router:
+    def made(cls, params: Any, seed: int, known: Known) -> Router:
         """Return a fresh router; one that looks at prompts or sessions takes them from what is `known`."""
         return cls(params, seed=seed)
 
@@ -159,7 +157,12 @@ class Router(ABC):
 
 
 class HoldingRouter(Router):
-    """A router with a queue of its own; while it `may_hold` it is asked even if there is one replica."""
+    """A router with a queue of its own; if it `may_hold` it is asked even if there is one replica."""
+
+    @property
+    @abstractmethod
+    def may_hold(self) -> bool:
+        """False if, with its settings, it never holds a request back."""
 
     @abstractmethod
     def release(self, targets: Sequence[Target], now_ns: int) -> tuple[Request, int] | None:

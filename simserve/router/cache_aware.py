@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -183,7 +183,7 @@ class CacheAwareRouter(Router):
         """Requests sent to each worker so far."""
 
     @classmethod
-    def made(cls, params: CacheAwareParams, seed: int, known: Known) -> Router:
+    def made(cls, params: Any, seed: int, known: Known) -> Router:
         """Return one that knows what the trace says of prompts and sessions."""
         return cls(params, seed=seed, content=known.content, block_size=known.block_size)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -150,7 +150,7 @@ class DynamoKvRouter(HoldingRouter):
         return self._params.queue_threshold is not None
 
     @classmethod
-    def made(cls, params: DynamoParams, seed: int, known: Known) -> Router:
+    def made(cls, params: Any, seed: int, known: Known) -> Router:
         """Return one that knows what the trace says of prompts and sessions."""
         return cls(params, seed=seed, content=known.content, block_size=known.block_size)
 

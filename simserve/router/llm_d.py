@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -137,7 +137,7 @@ class LlmDRouter(Router):
             self.assumptions += ("the trace has no sessions: session-affinity-scorer has no effect",)
 
     @classmethod
-    def made(cls, params: LlmDParams, seed: int, known: Known) -> Router:
+    def made(cls, params: Any, seed: int, known: Known) -> Router:
         """Return one that knows what the trace says of prompts and sessions."""
         return cls(
             params, seed=seed, content=known.content, block_size=known.block_size, sessions=known.sessions

@@ -2,6 +2,15 @@
 
 from simserve.sim.cluster import Progress
 from simserve.sim.simulate import simulate
-from simserve.sim.specs import GroupSpec, LocalRule, ReplicaSpec, SplitSpec, SwitchRule
+from simserve.sim.specs import Clients, GroupSpec, LocalRule, ReplicaSpec, SplitSpec, SwitchRule
 
-__all__ = ["GroupSpec", "LocalRule", "Progress", "ReplicaSpec", "SplitSpec", "SwitchRule", "simulate"]
+__all__ = [
+    "Clients",
+    "GroupSpec",
+    "LocalRule",
+    "Progress",
+    "ReplicaSpec",
+    "SplitSpec",
+    "SwitchRule",
+    "simulate",
+]

@@ -17,7 +17,7 @@ from simserve.sim.disagg.cluster import SplitCluster
 from simserve.sim.recorder import Recorder
 from simserve.sim.replica import Replica
 from simserve.sim.source import Source
-from simserve.sim.specs import ReplicaSpec, SplitSpec
+from simserve.sim.specs import Clients, ReplicaSpec, SplitSpec
 from simserve.sim.step_log import StepLog
 from simserve.sim.step_times import add_times
 
@@ -28,35 +28,32 @@ _STEADY_MARGIN = 10
 def simulate(
     trace: Trace,
     replicas: Sequence[ReplicaSpec],
-    router: Router,
+    router: Router | SplitSpec,
     pools: Sequence[PoolFacts] = (),
     *,
-    closed_loop: int | None = None,
-    give_up_ns: int | None = None,
+    clients: Clients = Clients(),
     fast_forward: bool = True,
     progress: Progress | None = None,
-    split: SplitSpec | None = None,
     step_log: StepLog | None = None,
 ) -> Result:
     """Replay `trace` on `replicas` behind `router`.
 
-    `closed_loop` is a number of clients that replaces the recorded times; clients give up on an answer that
-    has not ended `give_up_ns` after it was asked for; without fast_forward every step is an event of its own
-    (same result, slower). Policies in `replicas` must be fresh. With a `split`, which has routers of its own,
-    requests pass from prefill to decode replicas. `step_log` records the steps. Raises InvariantError if the
-    run cannot go on, naming the requests.
+    With a split in its place, which has routers of its own, requests pass from prefill to decode replicas.
+    Without fast_forward every step is an event of its own (same result, slower). Policies in `replicas` must
+    be fresh. `step_log` records the steps. Raises InvariantError, naming the requests, if the run cannot go
+    on.
     """
     env = Clock()
     margin = len(trace) * _STEADY_MARGIN // 100
     steady_window = (margin, len(trace) - margin)
     recorder = Recorder(len(trace), steady_window)
-    if split is None:
-        cluster = Cluster(env, trace, replicas, {"mixed": router}, recorder, fast_forward, progress)
+    if isinstance(router, SplitSpec):
+        cluster = SplitCluster(env, trace, replicas, recorder, fast_forward, progress, router)
     else:
-        cluster = SplitCluster(env, trace, replicas, recorder, fast_forward, progress, split)
+        cluster = Cluster(env, trace, replicas, {"mixed": router}, recorder, fast_forward, progress)
     if step_log is not None:
         step_log.watch(cluster.replicas)
-    Source(env, trace, cluster, closed_loop, give_up_ns)
+    Source(env, trace, cluster, clients)
     env.run()
     for replica in cluster.replicas:
         if replica.outstanding_requests:

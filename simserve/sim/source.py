@@ -14,6 +14,7 @@ from simpy.events import Event, Timeout
 from simserve.core import Request, Trace
 from simserve.sim.clock import Clock
 from simserve.sim.cluster import Cluster
+from simserve.sim.specs import Clients
 from simserve.units import NS_PER_S
 
 _NO_LIMIT = 1 << 60
@@ -22,18 +23,9 @@ _NO_LIMIT = 1 << 60
 class Source:
     """Sends the trace's requests to the cluster."""
 
-    def __init__(
-        self,
-        env: Clock,
-        trace: Trace,
-        cluster: Cluster,
-        closed_loop: int | None,
-        give_up_ns: int | None = None,
-    ) -> None:
-        """`closed_loop`: clients that each send their next request (or session) when the last has ended.
-
-        `give_up_ns`: how long a client waits for the end of an answer.
-        """
+    def __init__(self, env: Clock, trace: Trace, cluster: Cluster, clients: Clients) -> None:
+        """The process that sends begins with the clock."""
+        closed_loop, give_up_ns = clients.closed_loop, clients.give_up_ns
         self._give_up_ns = give_up_ns
         self._env = env
         self._cluster = cluster

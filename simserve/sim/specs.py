@@ -32,6 +32,16 @@ class GroupSpec:
 
 
 @dataclass(frozen=True)
+class Clients:
+    """How the requests of a trace are sent, and how long their answers are waited for."""
+
+    closed_loop: int | None = None
+    """Clients that each send the next request (or session) when the last has ended; None: at its time."""
+    give_up_ns: int | None = None
+    """After so long a client gives up on an answer that has not ended; None: never."""
+
+
+@dataclass(frozen=True)
 class ReplicaSpec:
     """One replica, wired: whatever steps together (a TP group, with its pipeline stages)."""
 

@@ -19,7 +19,7 @@ from simserve.engines.presets import PRESETS
 from simserve.errors import ScenarioError
 from simserve.router.least import RoundRobinRouter
 from simserve.scenario import Scenario
-from simserve.sim import simulate
+from simserve.sim import Clients, simulate
 from simserve.validation.measured_runs import Float64, Int64, MeasuredRun, dtype, gpu_name, model_preset
 
 _PLACEHOLDER = {
@@ -63,7 +63,7 @@ def replay(run: MeasuredRun, overhead: str | None = None, profiles: Sequence[str
         deployment.replicas(),
         RoundRobinRouter(RoundRobinRouter.Params(), seed=0),
         [pool.facts for pool in deployment.pools],
-        give_up_ns=give_up_ns,
+        clients=Clients(give_up_ns=give_up_ns),
     )
     done = result.status == Status.COMPLETED
 

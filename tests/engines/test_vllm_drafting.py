@@ -16,6 +16,8 @@ from simserve.engines.vllm.spec_decode import VllmDraftingPolicy
 class SameStart:
     """Every prompt holds the same tokens; answers differ."""
 
+    quoted = False
+
     def keys(self, request: Request, blocks: int) -> list[int]:
         """The first blocks of all prompts are equal."""
         shared = request.prompt_tokens // 4

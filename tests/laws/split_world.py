@@ -12,7 +12,7 @@ from simserve.engines.base import POLICIES, SplitEngine
 from simserve.engines.presets import ENGINES
 from simserve.model.kv import KvTransferSize
 from simserve.router.base import ROUTERS
-from simserve.sim import GroupSpec, LocalRule, ReplicaSpec, SplitSpec, SwitchRule, simulate
+from simserve.sim import Clients, GroupSpec, LocalRule, ReplicaSpec, SplitSpec, SwitchRule, simulate
 from tests.laws.world import BLOCK_SIZE, LATENCIES, MAX_MODEL_LEN, POOL_MARGIN_BLOCKS
 from tests.sim.plain_latency import PlainLatency
 from tests.sim.plain_lockstep import PlainLockstep
@@ -139,8 +139,8 @@ class SplitWorld:
     def run(self, trace: Trace, **options: Any) -> tuple[Result, list[Any]]:
         """Simulate; return the result and the policies as they were left."""
         specs = self.specs(trace)
-        router = ROUTERS.get("round_robin")
-        result = simulate(trace, specs, router(router.Params(), seed=3), split=self.split(), **options)
+        clients = Clients(options.pop("closed_loop", None), options.pop("give_up_ns", None))
+        result = simulate(trace, specs, self.split(), clients=clients, **options)
         return result, [spec.policy for spec in specs]
 
 

@@ -12,7 +12,7 @@ from simserve.core import Request, Trace
 from simserve.engines.base import POLICIES
 from simserve.kvcache import PrefixCache
 from simserve.router.base import ROUTERS, RouterParams
-from simserve.sim import ReplicaSpec, simulate
+from simserve.sim import Clients, ReplicaSpec, simulate
 from tests.laws.checkers import LawBroken
 from tests.laws.world import make_trace
 from tests.sim.plain_latency import PlainLatency
@@ -35,7 +35,7 @@ def hits(trace: Trace, kv_tokens: int, clients: int, engine: str = "vllm", **opt
     )
     spec = ReplicaSpec("one", "one", 1, made, PlainLatency(), blocks, block, longest, "as long as any")
     router = ROUTERS.get("round_robin")(RouterParams(), seed=1)
-    return simulate(trace, [spec], router, closed_loop=clients).cached_tokens
+    return simulate(trace, [spec], router, clients=Clients(closed_loop=clients)).cached_tokens
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from simserve.core import Result, Trace
 from simserve.engines.base import POLICIES
 from simserve.kvcache.tiers import Store, TierCache, TierSpec
 from simserve.router.base import ROUTERS
-from simserve.sim import ReplicaSpec, simulate
+from simserve.sim import Clients, ReplicaSpec, simulate
 from tests.laws.watch import WatchedPolicy
 from tests.laws.world import BLOCK_SIZE, MAX_MODEL_LEN, POOL_MARGIN_BLOCKS, make_trace
 from tests.sim.plain_latency import PlainLatency
@@ -79,7 +79,8 @@ class TieredWorld:
         stores = [Store(spec) for spec in self.tiers or ()]
         specs = [self._spec(index, latency, trace, stores) for index in range(self.replicas)]
         router = ROUTERS.get("round_robin")
-        result = simulate(trace, specs, router(router.Params(), seed=3), **options)
+        clients = Clients(options.pop("closed_loop", None), options.pop("give_up_ns", None))
+        result = simulate(trace, specs, router(router.Params(), seed=3), clients=clients, **options)
         return result, [spec.policy for spec in specs]
 
     def but(self, **changes: Any) -> TieredWorld:

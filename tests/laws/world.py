@@ -12,7 +12,7 @@ from simserve.core import Result, Trace, TraceOrigin
 from simserve.engines.base import POLICIES
 from simserve.kvcache import blocks_for
 from simserve.router.base import ROUTERS
-from simserve.sim import ReplicaSpec, simulate
+from simserve.sim import Clients, ReplicaSpec, simulate
 from tests.laws.watch import RecountedPolicy, WatchedPolicy
 from tests.sim.plain_latency import PlainLatency
 
@@ -119,7 +119,10 @@ class World:
         """Simulate; return the result and the policies with what they decided."""
         router = ROUTERS.get(self.router)
         specs = self.specs()
-        result = simulate(trace, specs, router(router.Params(**self.router_params), seed=3), **options)
+        clients = Clients(options.pop("closed_loop", None), options.pop("give_up_ns", None))
+        result = simulate(
+            trace, specs, router(router.Params(**self.router_params), seed=3), clients=clients, **options
+        )
         return result, [spec.policy for spec in specs]
 
     def but(self, **changes: Any) -> World:

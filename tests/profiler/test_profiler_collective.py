@@ -54,7 +54,7 @@ def test_what_a_rank_cannot_do_is_said(ranks: OwnRanks) -> None:
 
 
 def made(op: str) -> Job:
-    return Job.make("cpu", ["tiny-mla-moe"], [op], [2], "", [], "cpu", 1)
+    return Job.make("cpu", "cpu", ["tiny-mla-moe"], [op], [2], threads=1)
 
 
 def test_a_row_of_the_table(ranks: OwnRanks) -> None:
@@ -108,7 +108,7 @@ def test_ranks_that_cannot_start_are_noted_once_and_the_run_goes_on(
     monkeypatch.setattr(ranks, "_free_port", port)
     monkeypatch.setattr(ranks, "START_S", 20.0)
     over_ranks("collective").ranks.close()
-    job = Job.make("cpu", ["tiny"], ["collective", "launch"], [2], "", [], "cpu", 1)
+    job = Job.make("cpu", "cpu", ["tiny"], ["collective", "launch"], [2], threads=1)
     outcome = job.run(tmp_path, 90)
     lines = [json.loads(line) for line in (tmp_path / "cpu" / "journal.jsonl").read_text().splitlines()]
     rows = {line["op"]: line for line in lines if "case" in line}

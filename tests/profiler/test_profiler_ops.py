@@ -9,7 +9,7 @@ import pytest
 
 from simserve.profiler.case import Case
 from simserve.profiler.device import Device
-from simserve.profiler.job import Job
+from simserve.profiler.job import Job, Types
 from simserve.profiler.ops import OPS
 from simserve.profiler.ops.collective import OverRanks
 from simserve.profiler.run import measure_case
@@ -18,7 +18,7 @@ MODELS = ["tiny", "tiny-mla-moe"]
 
 
 def job(*ops: str) -> Job:
-    return Job.make("cpu", MODELS, list(ops), [1], "", [], "cpu", 1)
+    return Job.make("cpu", "cpu", MODELS, list(ops), [1], threads=1)
 
 
 LOCAL = [name for name, op in OPS.items() if not isinstance(op, OverRanks)]
@@ -54,7 +54,7 @@ def test_cases_are_unique_and_corners_come_first() -> None:
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_other_dtypes_are_checked_within_their_rounding(dtype: str) -> None:
-    made = Job.make("cpu", ["tiny"], ["gemm", "attn_decode"], [1], dtype, [], "cpu", 1)
+    made = Job.make("cpu", "cpu", ["tiny"], ["gemm", "attn_decode"], [1], Types(dtype), threads=1)
     for op in ("gemm", "attn_decode"):
         case = next(case for case in made.cases if case.op == op)
         row = measure_case(case, OPS[op], made.device, 0.05)
@@ -166,7 +166,7 @@ def test_a_part_left_unwritten_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("op", ["attn_decode", "attn_prefill", "mla_decode"])
 def test_an_fp8_cache_is_measured_where_asked_for(op: str) -> None:
-    made = Job.make("cpu", MODELS, [op], [1], "", [], "cpu", 1, kv_dtypes=["fp32", "fp8"], backends=["torch"])
+    made = Job.make("cpu", "cpu", MODELS, [op], [1], Types(kv=("fp32", "fp8")), threads=1, backends=["torch"])
     assert {case["kv_dtype"] for case in made.cases} == {"fp32", "fp8"}
     case = next(case for case in made.cases if case["kv_dtype"] == "fp8")
     row = measure_case(case, OPS[op], made.device, 0.05)
@@ -184,7 +184,7 @@ def test_what_a_library_raises_is_noted_and_in_the_end_it_is_given_up(
         raise TypeError("unexpected keyword argument 'block_mask'")
 
     monkeypatch.setattr(attention_kernels, "_compiled", lambda: broken)
-    made = Job.make("cpu", ["tiny"], ["attn_decode"], [1], "", [], "cpu", 1, backends=["flex_attention"])
+    made = Job.make("cpu", "cpu", ["tiny"], ["attn_decode"], [1], threads=1, backends=["flex_attention"])
     outcome = made.run(tmp_path, 600)
     assert (outcome.timed, outcome.not_timed, outcome.left) == (0, 3, 0)
     assert outcome.passed_over == len(made.cases) - 3
@@ -195,7 +195,7 @@ def test_flex_attention_over_a_block_table() -> None:
     """Decode, and prompts on a prefix, compiled for this CPU; skipped where nothing can compile."""
     from simserve.profiler.ops.attention_kernels import flex_missing
 
-    made = Job.make("cpu", ["tiny"], ["attn_prefill"], [1], "", [], "cpu", 1, backends=["flex_attention"])
+    made = Job.make("cpu", "cpu", ["tiny"], ["attn_prefill"], [1], threads=1, backends=["flex_attention"])
     if why := flex_missing(made.device):
         pytest.skip(why)
     case = next(case for case in made.cases if case["prefix_len"] == 256 and case["q_len"] == 32)
@@ -208,7 +208,7 @@ def test_without_a_compiler_one_line_and_the_rest(monkeypatch: pytest.MonkeyPatc
     from simserve.profiler.ops import attention_kernels
 
     monkeypatch.setattr(attention_kernels, "_cpp_compiler", lambda: None)
-    made = Job.make("cpu", ["tiny"], ["attn_decode"], [1], "", [], "cpu", 1)
+    made = Job.make("cpu", "cpu", ["tiny"], ["attn_decode"], [1], threads=1)
     assert {case.backend for case in made.cases} == {"torch"}
     (note,) = made.notes
     assert note.startswith("flex_attention is left out: it needs a C++ compiler")
@@ -221,7 +221,7 @@ def test_one_matrix_under_a_mask_is_the_same_attention(monkeypatch: pytest.Monke
 
     known = paged.library
     monkeypatch.setattr(paged, "library", lambda name: object() if name == "transformers" else known(name))
-    made = Job.make("cpu", ["tiny"], [op], [1], "", [], "cpu", 1, backends=["transformers"])
+    made = Job.make("cpu", "cpu", ["tiny"], [op], [1], threads=1, backends=["transformers"])
     small = sorted(made.cases, key=lambda case: sum(v for _, v in case.key if isinstance(v, int)))
     for case in (small[0], small[len(small) // 2]):
         row = measure_case(case, OPS[op], made.device, 0.05)

@@ -46,7 +46,7 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A profile of this CPU for the model tiny: the corners of every grid, each timed briefly."""
     out = tmp_path_factory.mktemp("profiles")
     job = Job.make(
-        "cpu", ["tiny"], ["gemm", "attn_decode", "attn_prefill", "elementwise"], [1], "", [], "cpu", 1
+        "cpu", "cpu", ["tiny"], ["gemm", "attn_decode", "attn_prefill", "elementwise"], [1], threads=1
     )
     corners = replace(job, cases=[case for case in job.cases if case.level == 0])
     with pytest.MonkeyPatch.context() as patch:

@@ -17,7 +17,7 @@ from simserve.errors import ScenarioError
 from simserve.report.run.headline import headline
 from simserve.router.least import RoundRobinRouter
 from simserve.scenario import Scenario
-from simserve.sim import simulate
+from simserve.sim import Clients, simulate
 
 ENGINES = [
     {"preset": "vllm-0.33", "max_num_seqs": 1},
@@ -96,7 +96,9 @@ def test_whoever_gives_up_leaves_nothing_behind(engine):
     for quick in (True, False):
         replicas = it.replicas()
         router = RoundRobinRouter(RoundRobinRouter.Params(), seed=0)
-        result = simulate(it.trace, replicas, router, fast_forward=quick, give_up_ns=2 * 10**9)
+        result = simulate(
+            it.trace, replicas, router, fast_forward=quick, clients=Clients(give_up_ns=2 * 10**9)
+        )
         policy: Any = replicas[0].policy
         assert (policy.running, policy.waiting, policy.kv_used_blocks) == (0, 0, 0)
         statuses.append(result.status.tolist())

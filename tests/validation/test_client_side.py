@@ -11,7 +11,7 @@ from simserve.engines.overheads import read_overhead
 from simserve.errors import ScenarioError
 from simserve.router.least import RoundRobinRouter
 from simserve.scenario import Scenario
-from simserve.sim import simulate
+from simserve.sim import Clients, simulate
 
 SYNTHETIC = {
     "requests": 60,
@@ -75,7 +75,7 @@ def test_clients_that_give_up_are_dropped_and_counted():
 
     def run(give_up_ns):
         router = RoundRobinRouter(RoundRobinRouter.Params(), seed=0)
-        return simulate(it.trace, it.replicas(), router, give_up_ns=give_up_ns)
+        return simulate(it.trace, it.replicas(), router, clients=Clients(give_up_ns=give_up_ns))
 
     patient = run(None)
     limit_ns = int(np.median(patient.last_token_ns - patient.arrival_ns))

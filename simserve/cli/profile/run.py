@@ -85,7 +85,7 @@ def run(
     done, but some kernels were wrong, failed or did not fit in memory.
     """
     started = time.monotonic()
-    from simserve.profiler.job import Job
+    from simserve.profiler.job import Job, Types
     from simserve.profiler.ranks import Meeting, joined, launch
 
     most_s = _seconds(budget)
@@ -97,15 +97,13 @@ def run(
                 Meeting(place, kind).serve()
         return
     job = Job.make(
-        gpu=gpu_name,
-        models=split_list(models),
-        ops=split_list(ops),
-        tps=[_degree(text) for text in split_list(tp)],
-        dtype=dtype,
-        weight_dtypes=split_list(weights_dtype),
-        device=kind,
+        gpu_name,
+        kind,
+        split_list(models),
+        split_list(ops),
+        [_degree(text) for text in split_list(tp)],
+        Types(dtype, tuple(split_list(weights_dtype)), tuple(split_list(kv_dtype))),
         threads=threads,
-        kv_dtypes=split_list(kv_dtype),
         backends=split_list(backends),
     )
     if dry_run:

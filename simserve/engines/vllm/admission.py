@@ -7,7 +7,7 @@ all behind it. A request whose blocks a tier below HBM has is set aside while th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from enum import Enum
 
 from simserve.core import Chunk, Request, WaitReason
@@ -67,8 +67,8 @@ class Admission(ABC):
     pool: Pool
     queue: WaitingQueue
     loads: Loads | None
-    run_list: MutableMapping[int, Request]
-    partial: MutableMapping[int, Request]
+    run_list: dict[int, Request]
+    partial: dict[int, Request]
     _block_size: int
     _max_seqs: int
     _gate: bool

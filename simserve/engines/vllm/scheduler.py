@@ -171,7 +171,9 @@ class VllmPolicy(Admission, Scheduler):
         if loads is not None:
             whole_prompts = self._gate and self.params.enable_chunked_prefill
             repeats = min(repeats, loads.steps_alike(group, needed, whole_prompts))
-        return Batch(decodes, context, chunks, admitted, preempted, stalled, repeats, sealed, until_ns)
+        batch = Batch(decodes, context, chunks, admitted, preempted, stalled, repeats, sealed)
+        batch.until_ns = until_ns
+        return batch
 
     def update(self, batch: Batch, steps: int, finished: Iterable[Request], lane: int = 0) -> None:
         """Let decodes gain tokens, completed prompts join them, finished requests leave."""

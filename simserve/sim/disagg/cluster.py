@@ -260,10 +260,10 @@ class SplitCluster(Cluster):
         """Clients that give up are not simulated with a split."""
         raise InvariantError("clients that give up are not simulated with a prefill/decode split")
 
-    def _ended(self, request: Request, client_ns: int = 0) -> None:
+    def _ended(self, request: Request, client_ns: int = 0, sent: bool = True) -> None:
         if self.recorder.replica[request.id] >= 0:
             self._desk_of(request).ended(request, self.env.now)
-        super()._ended(request, client_ns)
+        super()._ended(request, client_ns, sent)
         if self._switch is not None:
             self._switch.drained()
 

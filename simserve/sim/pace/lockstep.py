@@ -45,7 +45,7 @@ class _Steps(NamedTuple):
     note: StepNote
 
     @property
-    def count(self) -> int:
+    def steps(self) -> int:
         return len(self.ends_ns) - 1
 
 
@@ -112,7 +112,7 @@ class LockstepGroup:
         index = bisect_left(ends, target, 1, len(ends) - 1)
         if passed and ends[index] == target:
             index += 1
-        return steps.first + min(index, steps.count)
+        return steps.first + min(index, steps.steps)
 
     def steps_over(self, time_ns: int, passed: bool) -> int:
         """Return the steps that are over; one that ends just then counts only if `passed`."""
@@ -149,7 +149,7 @@ class LockstepGroup:
         steps = self._steps
         assert steps is not None
         count = step - steps.first
-        if count < steps.count:
+        if count < steps.steps:
             self._steps = steps._replace(ends_ns=steps.ends_ns[: count + 1])
             self._bring_forward(steps.start_ns + steps.ends_ns[count] - self.env.now)
 
@@ -263,8 +263,8 @@ class LockstepGroup:
         steps = self._steps
         assert steps is not None
         self._steps = None
-        self.step = steps.first + steps.count
-        self.meter.steps(steps.durations_ns[: steps.count], steps.note)
+        self.step = steps.first + steps.steps
+        self.meter.steps(steps.durations_ns[: steps.steps], steps.note)
         self._due |= set(np.flatnonzero(self._wake_ns <= now_ns).tolist())
         while True:  # an answer that ends may bring an arrival to a rank whose run goes on
             ended = np.flatnonzero(self._end_step <= self.step)
