@@ -136,8 +136,8 @@ def _add_model(shapes: Shapes, model: ModelSpec, tp: int, width: int) -> None:
 
 
 def _add_products(shapes: Shapes, parts: Iterable[Part], tp: int) -> None:
-    for kind, n, k in products(parts, tp).values():
-        shapes.add("plain_products" if kind in ("head", "plain") else "products", (n, k))
+    for one in products(parts, tp).values():
+        shapes.add("plain_products" if one.kind in ("head", "plain") else "products", (one.n, one.k))
 
 
 def _add_rows(shapes: Shapes, block: Block) -> None:
