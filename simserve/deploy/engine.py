@@ -128,9 +128,12 @@ def resolve_engine(
         policy = component(POLICIES, policy_name, ("Params", "add", "next_batch", "update"))
         if not issubclass(policy, Scheduler):
             raise ScenarioError(f"policy {policy_name!r} is no subclass of simserve.engines.base.Scheduler")
+    two_batch = spec.overlap is not None and spec.overlap.two_batch
+    degrees = Parallelism(tp=spec.tp, pp=spec.pp, dp=spec.dp)
+    placement = replace(placement_of(model, sm_arch, degrees), role=spec.role, two_batch=two_batch)
     options = engine.options
     if preset is not None:
-        options = preset.options(gpu_memory_bytes, spec.gpu, options, max_model_len, spec.dp)
+        options = preset.options(gpu_memory_bytes, spec.gpu, options, max_model_len, placement)
         _check_version(loaded, preset, options, origin)
     with loaded.blame(*origin.get("overhead", ("engine",))):
         overhead = _overhead(
@@ -138,9 +141,6 @@ def resolve_engine(
         )
     server = _params(loaded, policy, options, origin)
     params = _of_rank(loaded, server, spec.dp, origin) if preset else server
-    two_batch = spec.overlap is not None and spec.overlap.two_batch
-    degrees = Parallelism(tp=spec.tp, pp=spec.pp, dp=spec.dp)
-    placement = replace(placement_of(model, sm_arch, degrees), role=spec.role, two_batch=two_batch)
     share = spec.gpu_memory_utilization
     if share is None:
         share = (

@@ -33,6 +33,12 @@ class Grouping(NamedTuple):
     """What the report must say; nothing for a model without windows."""
 
 
+COMPRESSED_ASSUMED = (
+    "compressed attention: windows and states of a sequence are spread over its tokens, and a cached prefix "
+    "is taken to have those that go with it"
+)
+
+
 def grouping(model: ModelSpec, spec: PoolSpec, engine: ResolvedEngine) -> Grouping:
     """Return the groups that the engine makes by default; raises `ScenarioError` for what it would refuse."""
     interval = engine.params.retention_interval
@@ -42,6 +48,8 @@ def grouping(model: ModelSpec, spec: PoolSpec, engine: ResolvedEngine) -> Groupi
             value=interval,
             allowed=f"multiples of block_size ({engine.block_size})",
         )
+    if model.has_compressed:
+        return Grouping(None, (COMPRESSED_ASSUMED,))
     if not _has_spans(model):
         return Grouping(None, ())
     groups = _groups_or_why_whole(model, spec, engine)
@@ -70,12 +78,14 @@ LEAST_BLOCK_TOKENS = 16
 """Tokens of the least block that is kept below HBM."""
 
 
-def check_tiers(spec: PoolSpec, engine: ResolvedEngine) -> None:
+def check_tiers(spec: PoolSpec, model: ModelSpec, engine: ResolvedEngine) -> None:
     """Refuse tiers where nothing can use them; raises `ScenarioError`."""
     if not spec.kv_tiers:
         if spec.kv_tier_policy is not None:
             raise ScenarioError("needs kv_tiers, which it governs", "kv_tier_policy")
         return
+    if model.has_compressed:
+        raise ScenarioError("is not modelled for compressed attention, whose windows move too", "kv_tiers")
     if not engine.params.caches_prefixes:
         raise ScenarioError(f"needs prefix caching ({engine.params.prefix_caching_option})", "kv_tiers")
     if engine.block_size < LEAST_BLOCK_TOKENS:

@@ -130,7 +130,7 @@ def plan_pool(loaded: LoadedScenario, index: int, model: ModelSpec, profiles: Pr
         check_parallelism(model, parallel, 0 if spec.afd else redundant_experts(spec))
         _check_longest(spec, model)
         _check_experts(spec, model)
-        check_tiers(spec, engine)
+        check_tiers(spec, model, engine)
         ffn = ffn_pool(spec, model, gpu, engine.gpu_memory_utilization, redundant_experts(spec), profiles)
         engine = speculating(engine, spec)
         speculation = speculation_of(spec, model, engine, loaded.scenario.seed, loaded.folder)

@@ -37,20 +37,25 @@ class EnginePreset:
     source: str
     release: str = ""
     """The release whose defaults these are; empty if the engine has no versions."""
-    rank_sequences: int | None = None
-    """Default `max_running_requests` of every attention rank, if what is given is shared by them."""
+    by_placement: Callable[[Placement], Options] | None = None
+    """Further defaults, which follow from model and GPUs."""
 
     def options(
-        self, gpu_memory_bytes: int, gpu_name: str, given: Options, max_model_len: int, dp: int = 1
+        self,
+        gpu_memory_bytes: int,
+        gpu_name: str,
+        given: Options,
+        max_model_len: int,
+        placement: Placement = Placement(),
     ) -> Options:
         """Return the version's settings: those that are `given`, and its defaults for all others.
 
         The GPU has that memory (bytes) and that name (`a100_sxm` ...); `max_model_len` as the engine is told.
-        The settings are the server's, which `dp` attention ranks share (`PolicyParams.of_rank`).
+        The settings are the server's, which attention ranks share (`PolicyParams.of_rank`).
         """
         defaults = self.defaults(gpu_memory_bytes, gpu_name, given, max_model_len)
-        if dp > 1 and self.rank_sequences is not None:
-            defaults["max_running_requests"] = self.rank_sequences * dp
+        if self.by_placement is not None:
+            defaults |= self.by_placement(placement)
         return defaults | given
 
     def block_size(self, placement: Placement) -> int:

@@ -48,12 +48,6 @@ def other_names(preset: str) -> list[str]:
     return sorted(name for name, release in names if release.preset == preset and name != preset)
 
 
-@cache
-def load_preset(name: str) -> ModelSpec:
-    """Return the preset of exactly this name."""
-    return _load_release(Release(name))
-
-
 def _load_release(release: Release) -> ModelSpec:
     fields = {**_preset_fields(release.preset), **release.changes}
     spec = read_config(fields, release.preset, f"preset {release.preset}")

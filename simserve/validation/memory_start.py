@@ -154,8 +154,8 @@ def _start(row: MemoryRow, folder: Path) -> Start:
     check_parallelism(model, degrees)
     longest = row.count("max_model_len") or model.max_position_embeddings
     given = {name: value for name in ("max_num_batched_tokens", "max_num_seqs") if (value := row.count(name))}
-    options = preset.options(gpu.hbm_bytes, gpu.name, given, longest, degrees.dp)
     placement = placement_of(model, gpu.sm_arch, degrees)
+    options = preset.options(gpu.hbm_bytes, gpu.name, given, longest, placement)
     share = row.number("gpu_memory_utilization")
     if share is None:
         share = preset.memory_share(gpu.hbm_bytes, options, placement)

@@ -6,6 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simserve.deploy.build import build
+from simserve.deploy.engine import placement_of
+from simserve.engines.presets import engine_preset
+from simserve.engines.sglang.memory import packed_pools
 from simserve.engines.vllm.memory import memory_rules
 from simserve.engines.vllm.packed import PackedGroups
 from simserve.errors import ScenarioError
@@ -15,6 +19,7 @@ from simserve.model import Parallelism, active_params, kv_bytes_per_token, load_
 from simserve.model.draft import drafter_of
 from simserve.model.kv import kv_transfer_size
 from simserve.model.spec import pipeline_stages
+from simserve.scenario import load_scenario
 from simserve.units import GIB
 
 FLASH = load_model("deepseek-v4-flash")
@@ -95,3 +100,42 @@ def test_what_cannot_be_modelled_is_refused_by_name(tmp_path: Path) -> None:
     path.write_text(json.dumps(fields | {"compress_ratios": [16] * 43}))
     with pytest.raises(ScenarioError, match="compress_ratios"):
         load_model(str(path))
+
+
+def test_pages_of_sglang_are_its_bytes_per_token() -> None:
+    """`DSV4PoolConfigurator`: 0.1 x (584 x 43 + 8/128 x states x 21), and what every token keeps."""
+    (stage,) = pipeline_stages(FLASH, 1)
+    pool = packed_pools(FLASH, stage, "fp8", 8192, 256)
+    windows = 0.1 * (584 * 43 + 8 / 128 * (2 * 2 * (512 + 128) * 4) * 21)
+    assert pool.block_bytes == round(256 * (windows + 21 * (584 + 132) / 4 + 20 * 584 / 128))
+    assert (pool.block_tokens, pool.sequence_blocks) == (256, 0)
+    assert pool.fixed_bytes == 258 * 128 * 2 * 512 * 4 * 20  # a ring of 128 states for each request, and two
+
+
+def test_sglang_runs_256_requests_of_it_by_default() -> None:
+    """`arg_groups/deepseek_v4_hook.py`, whatever the number of attention ranks."""
+    preset = engine_preset("sglang-0.5.23")
+    for dp in (1, 4):
+        placement = placement_of(FLASH, 90, Parallelism(dp=dp))
+        assert preset.options(140 << 30, "h200_sxm", {}, 65536, placement)["max_running_requests"] == 256
+
+
+def test_stages_of_a_pipeline_share_the_groups_of_the_whole_model() -> None:
+    """Two windows' groups of 22 and 21 layers in all: of half of them no stage holds more than 11 in one."""
+    stages = pipeline_stages(FLASH, 2)
+    pools = [PackedGroups(1)(FLASH, stage, "fp8", 8192, 1024) for stage in stages]
+    assert {pool.sequence_blocks for pool in pools} == {packed().sequence_blocks}
+    assert all(packed().block_bytes / 2.2 < pool.block_bytes < packed().block_bytes / 1.8 for pool in pools)
+
+
+def test_types_without_rows_are_estimated_and_named() -> None:
+    setting = setting_of(FLASH, load_gpu("h200_sxm"), Parallelism(), weights_dtype="bf16", kv_dtype="fp8")
+    (plan,) = distinct_plans(FLASH, setting)
+    assert {int(it.decode.cost(1, np.array([512.0])).tags[0]) for it in plan.attention} == {3}
+    assert any(note.startswith("compressed attention") for note in setting.machine.estimated)
+
+
+def test_tiers_below_hbm_are_refused() -> None:
+    pool = ["pools.0.gpu=h200_sxm", "pools.0.tp=4", "pools.0.kv_tiers=[{kind: cpu, capacity_gib: 100}]"]
+    with pytest.raises(ScenarioError, match="kv_tiers is not modelled for compressed attention"):
+        build(load_scenario("scenarios/demo.yaml", ["model=deepseek-v4-flash", *pool]))

@@ -144,8 +144,8 @@ def _ledger(
 
     preset, gpu_spec = engine_preset(engine), load_gpu(gpu)
     longest = spec.max_position_embeddings
-    defaults = preset.options(gpu_spec.hbm_bytes, gpu_spec.name, {}, longest, degrees.dp)
     placement = placement_of(spec, gpu_spec.sm_arch, degrees)
+    defaults = preset.options(gpu_spec.hbm_bytes, gpu_spec.name, {}, longest, placement)
     budget = int(defaults.get("max_num_batched_tokens", 8192))
     return memory_ledger(
         MemorySettings(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from simserve.engines.engine import Engine, EnginePreset, Options
 from simserve.engines.sglang.disagg import DISAGG
 from simserve.engines.sglang.memory import memory_rules
-from simserve.engines.sglang.options import RANK_SEQUENCES, chunk_tokens, page_tokens, static_share
+from simserve.engines.sglang.options import chunk_tokens, page_tokens, running_requests, static_share
 from simserve.engines.sglang.overhead import OVERHEAD
 from simserve.engines.sglang.scheduler import SglangPolicy
 
@@ -30,7 +30,7 @@ SGLANG = Engine(
             defaults=_defaults,
             source="SGLang 0.5.23, defaults of its server",
             release="0.5.23",
-            rank_sequences=RANK_SEQUENCES,
+            by_placement=running_requests,
         ),
     ),
     overhead=OVERHEAD,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from simserve.engines.base import Placement, PolicyParams
-from simserve.engines.sglang.packed import PAGE_TOKENS
+from simserve.engines.sglang.memory import PACKED_PAGE_TOKENS
 from simserve.errors import ScenarioError
 from simserve.units import GIB
 
@@ -256,6 +256,7 @@ _MIB_PER_PADDED_SEQUENCE_OF_MANY = 4.5
 _MLA_PREFILL_GRAPHS_MIB = 1536
 _MIB_PER_PREFILL_GRAPH = 8
 _PAGE_TOKENS = 64
+_COMPRESSED_SEQUENCES = 256
 _TRTLLM_MLA = ("DeepseekV3ForCausalLM", "MistralLarge3ForCausalLM", "LongcatFlashForCausalLM")
 """Classes whose latent attention runs these kernels on Blackwell (`model_overrides/deepseek_v2.py`)."""
 _LEAST_FREE_GIB = 10
@@ -272,6 +273,16 @@ def chunk_tokens(gpu_memory_bytes: int) -> int:
     return next((tokens for gib, tokens in _CHUNKS if gpu_memory_bytes < gib * GIB), 16384)
 
 
+def running_requests(placement: Placement) -> dict[str, Any]:
+    """Return the default `max_running_requests` of a server, where it is not the option's own.
+
+    256 with compressed attention (`arg_groups/deepseek_v4_hook.py`); attention ranks have theirs each.
+    """
+    if placement.compressed:
+        return {"max_running_requests": _COMPRESSED_SEQUENCES}
+    return {"max_running_requests": RANK_SEQUENCES * placement.dp} if placement.dp > 1 else {}
+
+
 def page_tokens(placement: Placement) -> int:
     """Return the default `page_size`: what the attention kernels chosen for GPU and model work with.
 
@@ -279,7 +290,7 @@ def page_tokens(placement: Placement) -> int:
     sparse attention take pages of 64 tokens, compressed attention of 256, all others single tokens.
     """
     if placement.compressed:
-        return PAGE_TOKENS
+        return PACKED_PAGE_TOKENS
     if placement.sparse:
         return _PAGE_TOKENS
     if not 100 <= placement.sm_arch < 110:
@@ -319,7 +330,7 @@ def static_share(gpu_memory_bytes: int, options: dict[str, Any], placement: Plac
             many = graphs > _MANY_SEQUENCES
             padded = _MIB_PER_PADDED_SEQUENCE_OF_MANY if many else _MIB_PER_PADDED_SEQUENCE
             mib += padded * graphs * placement.dp
-    if placement.role != "decode" and placement.pp == 1 and not placement.two_batch | placement.compressed:
+    if placement.role != "decode" and placement.pp == 1 and not (placement.two_batch or placement.compressed):
         captured = min(chunk, 8192) if placement.mla else chunk
         mib += _MLA_PREFILL_GRAPHS_MIB if placement.mla else _MIB_PER_PREFILL_GRAPH * prefill_graphs(captured)
     free = mib * _MIB

@@ -34,33 +34,46 @@ class PackedGroups:
     def __call__(
         self, model: ModelSpec, stage: Stage, kv_dtype: str, step_tokens: int, sequences: int
     ) -> PackedBlocks:
-        """Return the blocks of one stage's layers; `step_tokens` at most in a step."""
-        counts: dict[int, int] = {}
-        kinds: dict[int, CompressedAttention] = {}
-        for group, count in zip(model.layers, stage.layers, strict=True):
-            for attention in group.attentions:
-                assert isinstance(attention, CompressedAttention)
-                counts[attention.ratio] = counts.get(attention.ratio, 0) + count
-                kinds[attention.ratio] = attention
-        pages = _Pages(kinds, kv_dtype)
-        layers, indexed = sum(counts.values()), counts.get(INDEXED_RATIO, 0)
-        repeats = _repeats([layers, *(count for ratio, count in counts.items() if ratio)], indexed)
+        """Return the blocks of one stage's layers, in the groups of all; `step_tokens` at most in a step."""
+        kinds = _kinds(model)
+        everywhere = _count(model, tuple(group.count for group in model.layers))
+        here = _count(model, stage.layers)
+        pages, window = _Pages(kinds, kv_dtype), next(iter(kinds.values())).window
+        ratios = [ratio for ratio in everywhere if ratio]
+        layers = sum(everywhere.values())
+        repeats = _repeats([layers, *(everywhere[it] for it in ratios)], everywhere.get(INDEXED_RATIO, 0))
         windows = ceil(layers / repeats)
-        compressed = sum(count * pages.compressed(ratio) for ratio, count in counts.items() if ratio)
-        sizes = [compressed, ceil(layers / windows) * pages.window]
-        spans = [(kinds[ratio].window, _WINDOW_TOKENS) for ratio in list(kinds)[:1]] * windows
-        for ratio, count in counts.items():
-            if ratio and count:
-                split = ceil(count / repeats)
-                sizes.append(ceil(count / split) * pages.states(ratio))
-                spans += [(kinds[ratio].overlap * ratio, _STATE_TOKENS[ratio])] * split
+        sizes = [sum(here.get(ratio, 0) * pages.compressed(ratio) for ratio in ratios)]
+        sizes.append(ceil(sum(here.values()) / windows) * pages.window)
+        spans = [(window, _WINDOW_TOKENS)] * windows
+        for ratio in ratios:
+            groups = ceil(everywhere[ratio] / repeats)
+            sizes.append(ceil(here.get(ratio, 0) / groups) * pages.states(ratio))
+            spans += [(kinds[ratio].overlap * ratio, _STATE_TOKENS[ratio])] * groups
         held = sum(ceil((span - 1) / size) + 1 for span, size in spans)
         flying = self._steps * step_tokens
         most = sum(ceil((span - 1 + flying) / size) + 1 for span, size in spans)
-        words = (
-            f"blocks of {max(sizes):,} B for {BLOCK_TOKENS} tokens, {held} more for each sequence's windows"
-        )
+        words = f"blocks of {max(sizes):,} B for {BLOCK_TOKENS} tokens, {held} more for each sequence"
         return PackedBlocks(max(sizes), BLOCK_TOKENS, held, most - held, 0, words)
+
+
+def _kinds(model: ModelSpec) -> dict[int, CompressedAttention]:
+    """Return the attentions by ratio; all of a model are compressed ones."""
+    found: dict[int, CompressedAttention] = {}
+    for attention in (it for group in model.layers for it in group.attentions):
+        assert isinstance(attention, CompressedAttention)
+        found[attention.ratio] = attention
+    return found
+
+
+def _count(model: ModelSpec, layers: tuple[int, ...]) -> dict[int, int]:
+    """Return the layers by ratio, of `layers[i]` of group i."""
+    counts: dict[int, int] = {}
+    for group, count in zip(model.layers, layers, strict=True):
+        for attention in group.attentions:
+            assert isinstance(attention, CompressedAttention)
+            counts[attention.ratio] = counts.get(attention.ratio, 0) + count
+    return counts
 
 
 class _Pages:
@@ -89,7 +102,6 @@ class _Pages:
 
 def _repeats(counts: list[int], least: int) -> int:
     """Return how many layers a group repeats: the number from `least` on that pads the counts least."""
-    counts = [count for count in counts if count]
 
     def padding(size: int) -> int:
         return sum(-count % size for count in counts)

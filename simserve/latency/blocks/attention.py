@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from simserve.latency.blocks.plan import AttentionLayers, Setting
-from simserve.latency.kernels.compressed import CompressedBlocks
+from simserve.latency.kernels.compressed import BlockKey, CompressedBlocks
 from simserve.latency.kernels.decode import DecodeAttention
 from simserve.latency.kernels.heads import Heads
 from simserve.latency.kernels.mixed import measured_mixes
@@ -72,7 +72,6 @@ def _(shape: StateShape, attention: Attention, setting: Setting, times: int) -> 
 def _(shape: CompressedShape, attention: Attention, setting: Setting, times: int) -> AttentionLayers:
     """A window and compressed tokens: whole blocks, their products included."""
     products = list(setting.gemms(attention.parts(setting.hidden)).values())
-    kernel = CompressedBlocks(
-        setting.machine, shape, setting.kv_dtype, setting.dtype_of("attention"), products
-    )
+    key = BlockKey(setting.hidden, setting.parallel.tp, setting.dtype_of("attention"), setting.kv_dtype)
+    kernel = CompressedBlocks(setting.machine, shape, key, products)
     return AttentionLayers(attention.label, kernel, kernel, times, products=tuple(products))

@@ -1,12 +1,14 @@
 """Compressed attention (DeepSeek-V4) from the tables `compressed_decode` and `compressed_prefill`.
 
 A row is a whole attention block of one rank: projections, compressor, indexer, attention and output, for one
-width of the model, ratio and tp. What was not measured is estimated by roofline from the same parts.
+width of the model, ratio and tp. What was not measured (other types, widths, tp) is estimated by roofline
+from the same parts.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,31 +19,43 @@ from simserve.latency.tables.profiles import ProfileTable
 from simserve.latency.tables.roofline import BYTES, Cost, LinearOp, analytic
 from simserve.model.layers.compressed import CompressedShape
 
-MEASURED_WEIGHTS = "fp8_block"
 _STAND_IN = 128
 """The ratio whose blocks stand for those with a window alone, as in aiconfigurator-core 0.12.0."""
-_KV_BYTES = {"bf16": 2 * 512, "fp16": 2 * 512}
-_FP8_ENTRY_BYTES, _INDEX_BYTES = 584, 132
+
+
+class BlockKey(NamedTuple):
+    """What tells a measured block from others, beside the layer's shape."""
+
+    hidden: int
+    """Width of the model."""
+    tp: int
+    dtype: str
+    """Of the weights."""
+    kv_dtype: str
 
 
 class CompressedBlocks:
     """Attention blocks of one layer, for decoding sequences and for prompt chunks."""
 
     def __init__(
-        self, machine: Machine, shape: CompressedShape, kv_dtype: str, dtype: str, products: list[LinearOp]
+        self, machine: Machine, shape: CompressedShape, key: BlockKey, products: list[LinearOp]
     ) -> None:
         """`products` are all that a block multiplies with, of which a measured row is the sum."""
-        self.products = products
-        self._machine, self._shape = machine, shape
-        self._entry_bytes = _KV_BYTES.get(kv_dtype, _FP8_ENTRY_BYTES)
+        self._machine, self._shape, self._key = machine, shape, key
+        self._entry_bytes = shape.entry_bytes(key.kv_dtype)
         weights = [op.weights for op in products if op.weights]
         self._params = float(sum(it.params for it in weights))
         self._weight_bytes = sum(it.params * BYTES[it.dtype] for it in weights)
-        self._dtype = dtype
-        known = kv_dtype.startswith("fp8") and dtype == MEASURED_WEIGHTS
-        trust = EXTRAPOLATED if shape.ratio == 0 or not known else 0
-        self._decode = self._grid("compressed_decode", ("batch", "kv_len"), trust)
-        self._prefill = self._grid("compressed_prefill", ("batch", "prefix_len", "q_len"), trust)
+        self._decode = self._grid(
+            "compressed_decode",
+            ("batch", "kv_len"),
+            lambda batch, context: self._work_us(batch, 1.0, context - 1.0),
+        )
+        self._prefill = self._grid(
+            "compressed_prefill",
+            ("batch", "prefix_len", "q_len"),
+            lambda batch, cached, new: self._work_us(batch, new, cached - 1.0),
+        )
         self._floor_us = 0.0 if self._decode is None else self._decode.at_one(1.0, 1.0)
 
     # -- decoding sequences ----------------------------------------------------------------------------
@@ -85,53 +99,51 @@ class CompressedBlocks:
 
     # -- measurements and roofline ---------------------------------------------------------------------
 
-    def _grid(self, op: str, axes: tuple[str, ...], trust: int) -> Grid | None:
+    def _grid(self, op: str, axes: tuple[str, ...], roofline_us: Callable[..., Any]) -> Grid | None:
         rows = self._rows(op)
         if rows is None:
-            words = f"compressed attention of {self._shape.q_heads} heads, 1 in {self._shape.ratio}"
-            self._machine.missing(op, words)
             return None
 
         def build() -> Grid:
-            columns = [rows.numbers(name).astype(np.float64) for name in axes]
-            if "prefix_len" in axes:
-                columns[1] = columns[1] + 1.0
-            return Grid(columns, rows.numbers("latency_us"), self._roofline_us(op))
+            columns = [rows.numbers(name) + 1.0 * (name == "prefix_len") for name in axes]
+            grid = Grid(columns, rows.numbers("latency_us"), roofline_us)
+            grid.trust = 0 if self._shape.ratio else EXTRAPOLATED
+            return grid
 
-        key = (op, self._shape, rows.values("backend")[0], self._dtype)
-        grid = self._machine.cached(key, build)
-        grid.trust = max(grid.trust, trust)
-        return grid
+        return self._machine.cached((op, self._shape, self._key), build)
 
     def _rows(self, op: str) -> ProfileTable | None:
-        shape, machine = self._shape, self._machine
-        found = machine.rows(op, hidden=shape.hidden, tp=shape.tp, ratio=shape.ratio or _STAND_IN)
+        """Return the engine's own rows of this block, or another's; None, and a note, without any."""
+        shape, key, machine = self._shape, self._key, self._machine
+        what = f"compressed attention of {shape.q_heads} heads, 1 in {shape.ratio or 'none'}"
+        kv_dtype = key.kv_dtype.replace("fp8_ds_mla", "fp8")
+        for column, value in (("dtype", key.dtype), ("kv_dtype", kv_dtype)):
+            if machine.rows(op, **{column: value}) is None:
+                machine.missing(op, what, column, value)
+                return None
+        ratio = shape.ratio or _STAND_IN
+        found = machine.rows(
+            op, dtype=key.dtype, kv_dtype=kv_dtype, hidden=key.hidden, tp=key.tp, ratio=ratio
+        )
         if found is None:
+            machine.missing(op, what)
             return None
         backends = found.values("backend")
         return found.select(backend=machine.engine if machine.engine in backends else backends[0])
 
-    def _roofline_us(self, op: str) -> Any:
-        if op == "compressed_decode":
-            return lambda batch, context: self._work_us(batch, 1.0, context - 1.0)
-        return lambda batch, cached, new: self._work_us(batch, new, cached - 1.0)
-
     def _work_us(self, batch: Any, new: Any, cached: Any) -> Any:
-        flops, moved = self._work(batch, new, cached)
-        return self._machine.peaks.us(flops, moved, self._dtype)
+        return self._machine.peaks.us(*self._work(batch, new, cached), self._key.dtype)
 
     def _estimate_us(self, batch: Any, new: Any, cached: Any) -> Any:
-        return self._machine.peaks.analytic_us(*self._work(batch, new, cached), self._dtype)
+        return self._machine.peaks.analytic_us(*self._work(batch, new, cached), self._key.dtype)
 
     def _work(self, batch: Any, new: Any, cached: Any) -> tuple[Any, Any]:
         """Return FLOPs and bytes of a block: products, indexer and attention over what is seen."""
         shape, tokens = self._shape, batch * new
         context = cached + (new + 1.0) / 2.0
-        groups = context / shape.ratio if shape.ratio else 0.0 * context
-        seen = np.minimum(context, float(shape.window))
-        seen = seen + (np.minimum(groups, float(shape.index_topk)) if shape.index_topk else groups)
-        index = groups if shape.index_topk else 0.0 * context
+        seen = shape.attended(context)
+        scored = shape.groups(context) if shape.index_topk else 0.0 * context
         flops = 2.0 * self._params * tokens + 4.0 * shape.q_heads * shape.head_dim * tokens * seen
-        flops = flops + 2.0 * shape.index_heads * shape.index_dim * tokens * index
-        moved = self._weight_bytes + batch * (self._entry_bytes * seen + _INDEX_BYTES * index)
-        return flops, moved + 4.0 * tokens * shape.hidden
+        flops = flops + 2.0 * shape.index_heads * shape.index_dim * tokens * scored
+        moved = self._weight_bytes + batch * (self._entry_bytes * seen + shape.index_bytes * scored)
+        return flops, moved + 4.0 * tokens * self._key.hidden

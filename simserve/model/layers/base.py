@@ -310,11 +310,6 @@ class Ffn(ABC):
     def body(self, at: Shard) -> Block:
         """Return what follows, without routed experts."""
 
-    @property
-    @abstractmethod
-    def body_name(self) -> str:
-        """What its body is called; "" if it has none."""
-
     @abstractmethod
     def activation_values(self, step: LargestStep) -> int:
         """Return the most values per token that it keeps at once on one GPU, beside the hidden states."""

@@ -9,7 +9,9 @@ model's report and configuration (deepseek-ai, April 2026) and vLLM 0.33.0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from simserve.errors import ScenarioError
 from simserve.model.dtypes import kv_cache_dtype
@@ -23,6 +25,7 @@ from simserve.model.layers.base import (
     Module,
     Part,
     Shard,
+    Split,
     divisors,
     input_norm,
     shares,
@@ -49,17 +52,30 @@ class CompressedShape(NamedTuple):
     index_topk: int
     index_heads: int
     index_dim: int
-    hidden: int
-    """Width of the model, by which measured blocks are known (see `latency/kernels/compressed.py`)."""
-    tp: int
 
-    def attended(self, context: float) -> float:
-        """Return the keys that one query sees of so many tokens."""
-        seen = min(context, self.window)
-        if not self.ratio:
-            return seen
-        groups = context / self.ratio
-        return seen + (min(groups, self.index_topk) if self.index_topk else groups)
+    def attended(self, context: Any) -> Any:
+        """Return the entries that one query sees of so many tokens (a number, or an array of them)."""
+        seen = np.minimum(context, float(self.window))
+        groups = self.groups(context)
+        return seen + (np.minimum(groups, float(self.index_topk)) if self.index_topk else groups)
+
+    def groups(self, context: Any) -> Any:
+        """Return the entries that so many tokens are compressed to."""
+        return context / self.ratio if self.ratio else 0.0 * context
+
+    def entry_bytes(self, kv_dtype: str) -> int:
+        """Return the bytes of one entry. Raises `ScenarioError` for types that no engine offers."""
+        dtype = kv_cache_dtype(kv_dtype)
+        if dtype in ("fp8", "fp8_ds_mla"):
+            return _FP8_ENTRY
+        if dtype in ("bf16", "fp16"):
+            return 2 * self.head_dim
+        raise ScenarioError("is not a type of compressed attention", "kv_dtype", kv_dtype, "fp8, bf16")
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of an indexer's key: fp8 with one fp32 scale."""
+        return self.index_dim + _INDEX_SCALE_BYTES
 
 
 @dataclass(frozen=True)
@@ -74,7 +90,6 @@ class CompressedAttention(Attention):
     o_groups: int
     window: int
     ratio: int
-    hidden: int
     index_topk: int = 0
     """Compressed tokens attended per query; 0: all."""
     index_n_heads: int = 0
@@ -98,8 +113,8 @@ class CompressedAttention(Attention):
         heads, rank, width = self.num_attention_heads, self.q_lora_rank, self.head_dim
         grouped = heads * width // self.o_groups
 
-        def matrix(rows: int, columns: int, split: str, product: str) -> Part:
-            return Part("attention", rows, columns, split, product, in_attention=True)  # type: ignore[arg-type]
+        def matrix(rows: int, columns: int, split: Split, product: str) -> Part:
+            return Part("attention", rows, columns, split, product, in_attention=True)
 
         def plain(rows: int, product: str) -> Part:
             return Part("plain", rows, hidden, "none", product, in_attention=True)
@@ -137,8 +152,6 @@ class CompressedAttention(Attention):
             self.index_topk,
             self.index_n_heads,
             self.index_head_dim,
-            self.hidden,
-            tp,
         )
 
     def caches(self, tp: int, kv_dtype: str) -> tuple[Cache, ...]:
@@ -155,18 +168,13 @@ class CompressedAttention(Attention):
         return self.window * self.entry_bytes(kv_dtype) + self.overlap * self.ratio * waiting
 
     def entry_bytes(self, kv_dtype: str) -> int:
-        """Return the bytes of one entry. Raises `ScenarioError` for types that no engine offers."""
-        dtype = kv_cache_dtype(kv_dtype)
-        if dtype in ("fp8", "fp8_ds_mla"):
-            return _FP8_ENTRY
-        if dtype in ("bf16", "fp16"):
-            return 2 * self.head_dim
-        raise ScenarioError(f"KV cache dtype {kv_dtype!r} of compressed attention; allowed: fp8, bf16")
+        """Return the bytes of one entry (see `CompressedShape`)."""
+        return self.core(1).entry_bytes(kv_dtype)
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of an indexer's key: fp8 with one fp32 scale."""
-        return self.index_head_dim + _INDEX_SCALE_BYTES
+        """Bytes of an indexer's key."""
+        return self.core(1).index_bytes
 
     def state_bytes(self, width: int) -> int:
         """Return the bytes of one token that waits for its group: values and scores of that width."""
@@ -183,7 +191,7 @@ class CompressedAttention(Attention):
 
     def attended(self, context_tokens: float) -> float:
         """Return the entries that one query sees."""
-        return self.core(1).attended(context_tokens)
+        return float(self.core(1).attended(context_tokens))
 
     def activation_values(self, step: LargestStep) -> int:
         """Return queries and the output of the heads, and the grouped output [assumption]."""

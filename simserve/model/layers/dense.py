@@ -55,11 +55,6 @@ class DenseFfn(Ffn):
         }
         return Block(parts, after)
 
-    @property
-    def body_name(self) -> str:
-        """MLP."""
-        return self.name
-
     def activation_values(self, step: LargestStep) -> int:
         """Return gate, up and their product."""
         return self.matrices * shares(self.intermediate_size, step.tp)

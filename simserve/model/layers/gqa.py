@@ -158,11 +158,6 @@ class GqaAttention(Attention):
         """KV heads that tensor parallelism splits."""
         return self.num_key_value_heads
 
-    @property
-    def bounded(self) -> bool:
-        """True with a window or chunks."""
-        return self.span != "full"
-
     def check_tp(self, model: str, tp: int) -> None:
         """Raise `ScenarioError` unless `tp` GPUs can split query heads and split or copy KV heads."""
         super().check_tp(model, tp)

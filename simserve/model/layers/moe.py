@@ -129,11 +129,6 @@ class MoeFfn(Ffn):
         }
         return Block(parts, after)
 
-    @property
-    def body_name(self) -> str:
-        """Shared expert, if there is one."""
-        return _SHARED if self.shared_intermediate_size else ""
-
     def shape(self, hidden: int, tp: int) -> ExpertShape:
         """Return the routed experts as a profile measures them."""
         return ExpertShape(

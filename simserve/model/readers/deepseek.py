@@ -43,9 +43,15 @@ def _read(config: Config, name: str, attention: MlaAttention) -> ModelSpec:
     config.require("attention_bias", False, "biases of latent attention are not modelled")
     layers = config.size("num_hidden_layers")
     first_dense = config.count("first_k_dense_replace", 0)
+    ffn, moe = dense(config), experts(config)
+    return decoder(config, name, [((attention,), (ffn if i < first_dense else moe,)) for i in range(layers)])
+
+
+def experts(config: Config) -> MoeFfn:
+    """Return DeepSeek's routed and shared experts, the shared ones as wide as a routed one each."""
     width = config.size("moe_intermediate_size")
     shared = config.count("n_shared_experts", 0)
-    moe = MoeFfn(
+    return MoeFfn(
         n_routed_experts=config.size("n_routed_experts"),
         num_experts_per_tok=config.size("num_experts_per_tok"),
         moe_intermediate_size=width,
@@ -54,8 +60,6 @@ def _read(config: Config, name: str, attention: MlaAttention) -> ModelSpec:
         n_group=config.size("n_group", 1),
         topk_group=config.size("topk_group", 1),
     )
-    ffn = dense(config)
-    return decoder(config, name, [((attention,), (ffn if i < first_dense else moe,)) for i in range(layers)])
 
 
 # LongCat-Flash: blocks of two latent attentions, two dense MLPs and one MoE with zero-cost experts.

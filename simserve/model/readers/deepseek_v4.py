@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 from simserve.model.dtypes import Checkpoint, WeightTypes
-from simserve.model.layers import CompressedAttention, HyperConnections, MoeFfn
+from simserve.model.layers import CompressedAttention, HyperConnections
 from simserve.model.layers.compressed import INDEXED_RATIO, RATIOS
 from simserve.model.readers.base import READERS, Config, Layer, decoder
+from simserve.model.readers.deepseek import experts
 from simserve.model.spec import ModelSpec
 
 _EXPERTS = {"fp4": "mxfp4", "nvfp4": "nvfp4"}
@@ -31,17 +32,10 @@ def read_deepseek_v4(config: Config, name: str) -> ModelSpec:
         allowed = f"one of {', '.join(map(str, RATIOS))} for each of {layers} layers"
         raise config.error("compress_ratios", ratios, allowed)
     attentions = {ratio: _attention(config, ratio) for ratio in RATIOS}
-    width, shared = config.size("moe_intermediate_size"), config.count("n_shared_experts", 0)
-    moe = MoeFfn(
-        n_routed_experts=config.size("n_routed_experts"),
-        num_experts_per_tok=config.size("num_experts_per_tok"),
-        moe_intermediate_size=width,
-        n_shared_experts=shared,
-        shared_intermediate_size=shared * width,
-    )
+    moe = experts(config)
     kinds: list[Layer] = [((attentions[ratio],), (moe,)) for ratio in ratios]
-    experts = _EXPERTS.get(config.text("expert_dtype"))
-    fixed = Checkpoint(WeightTypes.model_validate({"routed_experts": experts}) if experts else "bf16", "fp8")
+    routed = _EXPERTS.get(config.text("expert_dtype"))
+    fixed = Checkpoint(WeightTypes.model_validate({"routed_experts": routed}), "fp8")
     streams = HyperConnections(config.size("hc_mult"))
     return decoder(config, name, kinds, residual=streams, checkpoint=fixed)
 
@@ -57,7 +51,6 @@ def _attention(config: Config, ratio: int) -> CompressedAttention:
         o_groups=config.size("o_groups"),
         window=config.size("sliding_window"),
         ratio=ratio,
-        hidden=config.size("hidden_size"),
         index_topk=config.size("index_topk") if indexed else 0,
         index_n_heads=config.size("index_n_heads") if indexed else 0,
         index_head_dim=config.size("index_head_dim") if indexed else 0,
