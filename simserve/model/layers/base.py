@@ -283,13 +283,18 @@ class Attention(ABC):
         """True if it forgets tokens."""
         return any(cache.span_tokens for cache in self.caches(1, "bf16"))
 
-    def check_tp(self, model: str, tp: int) -> None:
-        """Raise `ScenarioError` unless `tp` GPUs can split the heads."""
+    def heads_on(self, tp: int, model: str = "the model") -> int:
+        """Return the query heads of one of `tp` GPUs; raises `ScenarioError` if these cannot split them."""
         heads = self.num_attention_heads
         if heads % tp:
             raise ScenarioError(
                 f"does not divide the {heads} attention heads of {model}", "tp", tp, divisors(heads)
             )
+        return heads // tp
+
+    def check_tp(self, model: str, tp: int) -> None:
+        """Raise `ScenarioError` unless `tp` GPUs can split the layer."""
+        self.heads_on(tp, model)
 
 
 class Ffn(ABC):

@@ -143,9 +143,8 @@ class CompressedAttention(Attention):
 
     def core(self, tp: int) -> CompressedShape:
         """Return the heads of one rank. Raises `ScenarioError` if TP does not divide them."""
-        self.check_tp("the model", tp)
         return CompressedShape(
-            self.num_attention_heads // tp,
+            self.heads_on(tp),
             self.head_dim,
             self.window,
             self.ratio,
@@ -212,8 +211,10 @@ class CompressedAttention(Attention):
         super().check_tp(model, tp)
         if self.o_groups % tp:
             raise ScenarioError(
-                f"tp = {tp} does not divide the {self.o_groups} output groups of {model}; "
-                f"allowed: {divisors(self.o_groups)}"
+                f"does not divide the {self.o_groups} output groups of {model}",
+                "tp",
+                tp,
+                divisors(self.o_groups),
             )
 
     @property

@@ -110,10 +110,8 @@ class GqaAttention(Attention):
 
     def core(self, tp: int) -> HeadShape:
         """Return the heads of one rank. Raises `ScenarioError` if TP does not divide them."""
-        if self.num_attention_heads % tp:
-            raise ScenarioError(f"tp: {tp} does not divide {self.num_attention_heads} attention heads")
         return HeadShape(
-            self.num_attention_heads // tp,
+            self.heads_on(tp),
             max(1, self.num_key_value_heads // tp),
             self.head_dim,
             self.span_tokens if self.span != "full" else 0,
@@ -124,7 +122,7 @@ class GqaAttention(Attention):
         """Return keys and values of the heads of one rank, all of them or those of the span."""
         dtype = kv_cache_dtype(kv_dtype)
         if dtype == "fp8_ds_mla":
-            raise ScenarioError("KV cache dtype 'fp8_ds_mla' is for latent attention only; use fp8")
+            raise ScenarioError("is for latent attention only", "kv_dtype", dtype, "fp8")
         heads = max(1, shares(self.num_key_value_heads, tp))
         span = self.span_tokens if self.span != "full" else 0
         size = 2 * heads * vector_bytes(self.head_dim, dtype)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from simserve.errors import ScenarioError
 from simserve.model.dtypes import kv_cache_dtype, vector_bytes
 from simserve.model.layers.base import (
     After,
@@ -129,10 +128,8 @@ class MlaAttention(Attention):
 
     def core(self, tp: int) -> LatentShape:
         """Return latent and heads of one rank. Raises `ScenarioError` if TP does not divide the heads."""
-        if self.num_attention_heads % tp:
-            raise ScenarioError(f"tp: {tp} does not divide {self.num_attention_heads} attention heads")
         return LatentShape(
-            self.num_attention_heads // tp,
+            self.heads_on(tp),
             self.kv_lora_rank,
             self.qk_rope_head_dim,
             self.qk_nope_head_dim,
